@@ -1,0 +1,111 @@
+"""The LALR(1) table of `grammar.lark`: made by Lark, kept as plain JSON, so that a warm start does not even import Lark."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+from attrs import frozen
+
+from fxrewrite.dsl.reader.tokens import END
+
+# Terminals that stand for many texts keep their name; every other one is called by its text (see `tokens.Token.kind`).
+NAMED = frozenset({"NAME", "DOTNAME", "DOTINT", "LEVEL", "FLOAT", "SIZE", "INT", "STRING", "CMP", END})
+START = "start"
+
+
+@frozen
+class Reduction:
+    """What happens when a rule of the grammar is complete.
+
+    `length` symbols are replaced by one `origin`. `takes` says which of them the value is made of: `i` takes the value of symbol
+    i, `~i` (negative) all values of the list at i, None stands for an optional part that is absent. `build` names the
+    function that makes the value; "" leaves a list, and None passes the only value on.
+    """
+
+    origin: str
+    length: int
+    takes: tuple[int | None, ...]
+    build: str | None
+
+
+@frozen
+class Table:
+    """`actions[state][token kind]`: a state to shift to, or `~i` (negative) to reduce by `reductions[i]`."""
+
+    actions: tuple[dict[str, int], ...]
+    gotos: tuple[dict[str, int], ...]
+    reductions: tuple[Reduction, ...]
+    first: int
+    last: int
+
+
+def grammar_text() -> str:
+    """The text of `grammar.lark`."""
+    return (files("fxrewrite.dsl") / "grammar.lark").read_text(encoding="utf-8")
+
+
+def make_table(grammar: str) -> dict[str, Any]:
+    """Compute the table of a grammar (some 0.3 s) as JSON data for `load_table`. Raises what Lark raises for a wrong grammar."""
+    from lark import Lark
+    from lark.grammar import Rule
+    from lark.lexer import TerminalDef
+
+    data, memo = Lark(grammar, parser="lalr", maybe_placeholders=True, start=START).memo_serialize([TerminalDef, Rule])
+    lalr = data["parser"]["parser"]
+    names: dict[int, str] = lalr["tokens"]
+    rules = {number: entry for number, entry in memo.items() if entry["__type__"] == "Rule"}
+    order = {number: index for index, number in enumerate(rules)}
+    shown = _shown_names(memo)
+    actions: list[dict[str, int]] = [{} for _ in lalr["states"]]
+    gotos: list[dict[str, int]] = [{} for _ in lalr["states"]]
+    for state, row in lalr["states"].items():
+        for token, (is_reduce, what) in row.items():
+            name = names[token]
+            target = ~order[what["@"]] if is_reduce else what
+            (actions if name in shown else gotos)[state][shown.get(name, name)] = target
+    return {
+        "actions": actions,
+        "gotos": gotos,
+        "reductions": [_reduction(rule) for rule in rules.values()],
+        "first": lalr["start_states"][START],
+        "last": lalr["end_states"][START],
+    }
+
+
+def load_table(data: Any) -> Table:
+    """The table in `data`, which `make_table` made. Raises KeyError, TypeError or ValueError where it did not."""
+    reductions = tuple(Reduction(str(o), int(n), tuple(takes), build) for o, n, takes, build in data["reductions"])
+    actions, gotos = tuple(data["actions"]), tuple(data["gotos"])
+    first, last = int(data["first"]), int(data["last"])
+    if not 0 <= max(first, last) < len(actions) == len(gotos):
+        raise ValueError("a parse table with states missing")
+    return Table(actions, gotos, reductions, first, last)
+
+
+def _shown_names(memo: dict[int, dict[str, Any]]) -> dict[str, str]:
+    """Lark's name of each terminal -> the token kind."""
+    terminals = [entry for entry in memo.values() if entry["__type__"] == "TerminalDef"]
+    shown = {t["name"]: t["name"] if t["name"] in NAMED else t["pattern"]["value"] for t in terminals}
+    return {**shown, END: END}
+
+
+def _reduction(rule: dict[str, Any]) -> list[Any]:
+    """One rule of Lark as the fields of `Reduction`, by Lark's own ways of shaping trees."""
+    expansion, options, origin = rule["expansion"], rule["options"], rule["origin"]["name"]
+    takes: list[int | None] = []
+    absent = "".join("n" if empty else "s" for empty in options["empty_indices"]) or "s" * len(expansion)
+    index = 0
+    for part in absent:
+        if part == "n":
+            takes.append(None)
+            continue
+        symbol = expansion[index]
+        if symbol["__type__"] == "NonTerminal":
+            takes.append(~index if symbol["name"].startswith("_") else index)
+        elif not symbol["filter_out"]:
+            takes.append(index)
+        index += 1
+    passes = options["expand1"] and not rule["alias"] and len(takes) == 1
+    build = None if passes else "" if origin.startswith("_") else rule["alias"] or origin
+    return [origin, len(expansion), takes, build]
