@@ -6,16 +6,14 @@ Three ways to quantize an activation, each with its own class:
 * `StaticLinear`: one scale known beforehand, `f32[1]`, shared by several linears or own;
 * `GroupLinear`: dynamic, one scale for each group of 64 or 128 values along a row.
 
-Weights are stored as e4m3 codes with float32 scales, one per output channel (per tensor for `StaticLinear`). The result has the dtype
-of the activation. `quantize` puts these in the place of the linears of a Hugging Face model.
+Weights are stored as e4m3 codes with float32 scales, one per output channel (per tensor for `StaticLinear`). The result
+has the dtype of the activation. `quantize` puts these in the place of the linears of a Hugging Face model.
 
-The rounding that matters is in the text: a dynamic quant divides in float32, because the activation is widened first; the static one
-divides in float32 because its scale has one dimension, which promotes a bfloat16 operand.
+The rounding that matters is in the text: a dynamic quant divides in float32, because the activation is widened first; a
+static one divides in float32 because its scale has one dimension, which promotes a bfloat16 operand.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +30,8 @@ SHARED_INPUT = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": 
 def group_mm(codes: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor, out_dtype: torch.dtype) -> Tensor:
     """Multiply group-scaled rows with a channel-scaled weight (no block-scaled matmul exists for a CPU).
 
-    codes e4m3[T, D], scales f32[T, D // G], weight e4m3[N, D], weight_scales f32[N, 1]; returns out_dtype[T, N], accumulated in float32.
+    codes e4m3[T, D], scales f32[T, D // G], weight e4m3[N, D], weight_scales f32[N, 1]; returns out_dtype[T, N],
+    accumulated in float32.
     """
     tokens, width = codes.shape
     rows = (codes.float().view(tokens, scales.shape[1], -1) * scales.unsqueeze(-1)).view(tokens, width)
@@ -45,7 +44,7 @@ def _(codes: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor, out_
 
 
 class Fp8Linear(nn.Module):
-    """The storage that all three share: `codes` e4m3[N, D], `code_scales` f32[N, 1], and the bias of the linear they replace."""
+    """What all three store: `codes` e4m3[N, D], `code_scales` f32[N, 1], and the bias of the linear they replace."""
 
     codes: Tensor
     code_scales: Tensor
@@ -133,36 +132,32 @@ class GroupLinear(Fp8Linear):
 def quantize(model: nn.Module, kind: str, shared_scale: bool = True, group: int = 64) -> nn.Module:
     """Replace, in place, every `nn.Linear` of the decoder layers by an FP8 linear, and return the model.
 
-    kind is "token", "static" or "group". With `shared_scale` the static scale of q/k/v is one tensor, and so is that of gate/up;
-    without it each linear has its own. What stands outside the decoder layers (`lm_head`) stays as it is.
+    kind is "token", "static" or "group" (of `group` values). With `shared_scale` the static scale of q/k/v is one
+    tensor, and so is that of gate/up; without it each linear has its own. What stands outside the decoder layers
+    (`lm_head`) stays as it is. Raises ValueError for another kind, or a width that `group` does not divide.
     """
     if kind not in ("token", "static", "group"):
         raise ValueError(f'kind is "token", "static" or "group", not {kind!r}')
     for name, parent in list(model.named_modules()):
         if ".layers." not in f".{name}.":
             continue
-        scales = _ScaleBook(shared_scale)
+        scales: dict[str, Tensor] = {}
         for child, linear in list(parent.named_children()):
             if isinstance(linear, nn.Linear):
-                setattr(parent, child, _replacement(linear, kind, lambda child=child: scales.of(child), group))
+                setattr(parent, child, _replacement(linear, child, kind, shared_scale, group, scales))
     return model
 
 
-def _replacement(linear: nn.Linear, kind: str, scale: Callable[[], Tensor], group: int) -> Fp8Linear:
-    if kind == "static":
-        return StaticLinear(linear, scale())
-    return TokenLinear(linear) if kind == "token" else GroupLinear(linear, group)
-
-
-class _ScaleBook:
-    """The static scales of the linears of one parent module."""
-
-    def __init__(self, shared: bool) -> None:
-        self._shared = shared
-        self._scales: dict[str, Tensor] = {}
-
-    def of(self, linear: str) -> Tensor:
-        key = SHARED_INPUT.get(linear, linear) if self._shared else linear
-        # Own scales differ in value, so that a mix-up is visible in the result.
-        value = STATIC_SCALE if self._shared else STATIC_SCALE * (1 + len(self._scales) / 8)
-        return self._scales.setdefault(key, torch.tensor([value]))
+def _replacement(
+    linear: nn.Linear, name: str, kind: str, shared_scale: bool, group: int, scales: dict[str, Tensor]
+) -> Fp8Linear:
+    """The FP8 linear for one linear; `scales` holds the static scales that its siblings got."""
+    if kind == "token":
+        return TokenLinear(linear)
+    if kind == "group":
+        return GroupLinear(linear, group)
+    if shared_scale:
+        return StaticLinear(linear, scales.setdefault(SHARED_INPUT.get(name, name), torch.tensor([STATIC_SCALE])))
+    # Own scales differ in value, so that a mix-up shows in the result.
+    scales[name] = torch.tensor([STATIC_SCALE * (1 + len(scales) / 8)])
+    return StaticLinear(linear, scales[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 import transformers
@@ -21,13 +22,15 @@ class Logits(nn.Module):
         self.lm = lm
 
     def forward(self, input_ids: Tensor) -> Tensor:
+        """Token ids i64[B, T] -> logits lowp[B, T, VOCABULARY]."""
         return self.lm(input_ids=input_ids, use_cache=False).logits
 
 
 def make(kind: str, layers: int = 2, hidden: int = 64, dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Logits:
-    """A random model of one of `KINDS` with `layers` decoder layers and `hidden` features (a multiple of 64), in evaluation mode.
+    """A random model of one of `KINDS`, in evaluation mode: `layers` decoder layers, `hidden` features (64 or 256).
 
-    The norm weights are moved away from their initial 1 (Gemma: 0), so that a rule that drops a weight changes the result.
+    The norm weights are moved away from their initial 1 (Gemma: 0), so that a rule that drops a weight changes the
+    result. Raises ValueError for another kind.
     """
     if kind not in KINDS:
         raise ValueError(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
@@ -41,7 +44,7 @@ def make(kind: str, layers: int = 2, hidden: int = 64, dtype: torch.dtype = torc
 
 
 def _build(kind: str, layers: int, hidden: int) -> nn.Module:
-    sizes = dict(
+    sizes: dict[str, Any] = dict(
         vocab_size=VOCABULARY,
         hidden_size=hidden,
         intermediate_size=2 * hidden,
@@ -70,7 +73,7 @@ def inputs(model: nn.Module, batch: int = 2, tokens: int = 16, seed: int = 0) ->
 
 
 def float32_copy(model: nn.Module) -> nn.Module:
-    """A copy that computes in float32: bf16 and f16 tensors are widened, FP8 codes and their scales stay what they are."""
+    """A copy that computes in float32: bf16 and f16 tensors are widened, FP8 codes and their scales stay."""
     twin = copy.deepcopy(model)
     for tensor in (*twin.parameters(), *twin.buffers()):
         if tensor.dtype in (torch.bfloat16, torch.float16):

@@ -1,10 +1,10 @@
-"""Capture graphs for tests: what Inductor's post-grad hook sees, a cheap `make_fx` trace, an export program; and run them op by op.
+"""Capture graphs for tests: what Inductor's post-grad hook sees, a `make_fx` trace, an export; and run them op by op.
 
     graphs = post_grad_graphs(model, args, dynamic=True)   # exactly Inductor's graphs, code generation never starts
     outputs = run(graphs[0])                                # on the real inputs that the compiled model got
     before, after = copy.deepcopy(graphs[0]), graphs[0]     # a copy shares the real inputs and the fake mode
 
-Every graph has `meta["val"]` on its nodes, and `gm.meta["inputs"]`: the real tensor, int or float of each placeholder, in order.
+Every graph has `meta["val"]` on its nodes, and `gm.meta["inputs"]`: the real value of each placeholder, in order.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves
 
 INPUTS = "inputs"  # the key of a graph's real inputs in `GraphModule.meta`
 
@@ -33,10 +34,11 @@ INPUTS = "inputs"  # the key of a graph's real inputs in `GraphModule.meta`
 def post_grad_graphs(
     model: Callable[..., Any], args: Sequence[Any], dynamic: bool = False, grad: bool = False
 ) -> list[GraphModule]:
-    """The graphs that Inductor's `post_grad_custom_pre_pass` sees when `model(*args)` is compiled whole, in the order of compilation.
+    """The graphs that Inductor's `post_grad_custom_pre_pass` sees when `model(*args)` is compiled whole, in order.
 
-    Everything up to the hook is Inductor's own work; there it is stopped, and the graph is run op by op in the place of the compiled
-    code. One forward graph without `grad`; with it, also the backward graph (the output, or its first element, is summed).
+    Everything up to the hook is Inductor's own work; there it is stopped, and the graph is run op by op in the place of
+    the compiled code. One forward graph without `grad`; with it, also the backward graph (of the sum of the output, or
+    of its first element). Raises RuntimeError if Inductor did not come as far as the hook.
     """
     graphs: list[GraphModule] = []
 
@@ -67,7 +69,7 @@ def post_grad_graphs(
 
 @contextmanager
 def _no_caches() -> Iterator[None]:
-    """Switch off what could answer for the compiler (`force_disable_caches` would leave a folder behind for each capture)."""
+    """Switch off what could answer for the compiler (`force_disable_caches` leaves a folder behind each time)."""
     with (
         inductor_config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
         functorch_config.patch(enable_autograd_cache=False, enable_remote_autograd_cache=False),
@@ -115,7 +117,7 @@ def _stopped_graph(gm: GraphModule, example_inputs: Sequence[Any], kwargs: dict[
 def make_fx_graph(fn: Callable[..., Any], args: Sequence[Any]) -> GraphModule:
     """Trace `fn(*args)` with Inductor's decompositions on fake tensors (about 20 ms).
 
-    Close to a post-grad graph, except that `view` is not `reshape` yet, nothing is functionalized, and each size is a constant.
+    Close to a post-grad graph, but `view` is not `reshape` yet, nothing is functionalized, and each size is a constant.
     """
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = [mode.from_tensor(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
@@ -128,14 +130,14 @@ def make_fx_graph(fn: Callable[..., Any], args: Sequence[Any]) -> GraphModule:
 
 
 def export_graph(model: nn.Module, args: Sequence[Any], decompose: bool, dynamic: bool = False) -> GraphModule:
-    """The graph of `torch.export`: training IR, or core ATen with `decompose`; parameters and buffers are its first placeholders.
+    """The graph of `torch.export`: training IR, or core ATen with `decompose`.
 
-    With `dynamic`, every axis longer than 1 of every input is free.
+    Parameters and buffers are its first placeholders. With `dynamic`, every axis longer than 1 of every input is free.
     """
     shapes = None
     if dynamic:
         shapes = tuple(
-            {d: torch.export.Dim.AUTO for d in range(a.ndim)} if isinstance(a, torch.Tensor) else None for a in args
+            dict.fromkeys(range(a.ndim), torch.export.Dim.AUTO) if isinstance(a, torch.Tensor) else None for a in args
         )
     with torch.no_grad():
         program = torch.export.export(model, tuple(args), dynamic_shapes=shapes)
@@ -149,9 +151,9 @@ def export_graph(model: nn.Module, args: Sequence[Any], decompose: bool, dynamic
 def run(gm: GraphModule, args: Sequence[Any] | None = None) -> list[Any]:
     """Execute the graph op by op, eagerly, and return its outputs as a flat list (tensors, ints, None).
 
-    `args` are the values of the placeholders in order: the real inputs of the capture if not given. SymInt arguments of nodes are
-    computed by the graph's own size nodes, so the same graph runs on other sizes too.
+    `args` are the values of the placeholders in order: the real inputs of the capture if not given. Sizes are computed
+    by the graph's own size nodes, so a dynamic graph runs on other sizes too.
     """
     with torch.no_grad():
         outputs = torch.fx.Interpreter(gm).run(*(gm.meta[INPUTS] if args is None else args), enable_io_processing=False)
-    return list(torch.utils._pytree.tree_leaves(outputs, is_leaf=lambda leaf: leaf is None))
+    return list(tree_leaves(outputs, is_leaf=lambda leaf: leaf is None))

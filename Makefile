@@ -1,0 +1,44 @@
+# Each target does its own set-up in .venv, once for each state of the files that decide what is installed.
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+STAMP := .venv/ready-$(shell { $(PYTHON) --version; cat pyproject.toml setup.py constraints.txt; } 2>/dev/null | sha256sum | cut -c1-16)
+
+.PHONY: demo test lint fast slow bench format clean
+.DELETE_ON_ERROR:
+
+demo: $(STAMP)
+	$(BIN)/fxrewrite demo
+
+test: lint fast slow
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+fast: $(STAMP)
+	$(PYTEST) -m "not slow"
+
+slow: $(STAMP)
+	$(PYTEST) -m slow
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+# torch goes first and by itself: asked for through another package, pip may take a newer release of several GB.
+# A venv of another Python (or a broken one) is made anew; any other is brought up to date.
+$(STAMP):
+	@sh .ci/need $(PYTHON)
+	@rm -f .venv/ready-*
+	@test "$$($(BIN)/python --version 2>/dev/null)" = "$$($(PYTHON) --version)" || $(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

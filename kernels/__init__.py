@@ -1,0 +1,1 @@
+"""The kernel generator and hand-written kernels; nothing here imports `fxrewrite`."""
