@@ -1,0 +1,23 @@
+"""How a check refuses: one diagnostic, raised where the fault is seen and caught once per item."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from fxrewrite.dsl.diagnostics import Diagnostic, Related
+from fxrewrite.dsl.syntax import Span
+
+
+class Problem(Exception):
+    """A fault of the item at hand."""
+
+    def __init__(self, code: str, message: str, span: Span, hint: str = "", related: Iterable[Related] = ()):
+        super().__init__(message)
+        self.diagnostic = Diagnostic(code, message, span, hint, tuple(related))
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """A hint that names what is spelled almost like `name`, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean `{close[0]}`?" if close else ""

@@ -1,0 +1,127 @@
+"""Files and packs: where shipped rules lie, which names a list of packs stands for, and the checked program of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from fxrewrite.dsl import syntax
+from fxrewrite.dsl.check.problem import closest
+from fxrewrite.dsl.check.program import check
+from fxrewrite.dsl.core import Program
+from fxrewrite.dsl.diagnostics import Diagnostic, RuleError
+from fxrewrite.dsl.parse import parse
+
+DEFAULT = ("noop", "norm_quant", "act_quant")  # what "default" stands for, in order
+SUFFIX = ".rw"
+
+
+@cache
+def shipped_folder() -> Path:
+    """The folder of the shipped `.rw` files."""
+    spec = find_spec("fxrewrite_patterns")
+    if spec is not None and spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations)))
+    return Path(__file__).parents[2] / "patterns"
+
+
+@cache
+def shipped() -> dict[str, Path]:
+    """The shipped packs by name."""
+    return {p.stem: p for p in sorted(shipped_folder().glob("*" + SUFFIX))}
+
+
+@cache
+def vocabulary() -> tuple[tuple[syntax.File, ...], tuple[Diagnostic, ...]]:
+    """The vocabulary, which every file sees."""
+    read = [read_file(p, f"patterns/vocab/{p.name}") for p in sorted((shipped_folder() / "vocab").glob("*" + SUFFIX))]
+    return tuple(f for f, _ in read), tuple(d for _, ds in read for d in ds)
+
+
+def read_file(path: Path, shown: str | None = None) -> tuple[syntax.File, list[Diagnostic]]:
+    """Parse one file. RW001 where it cannot be read, RW131 where it is no text."""
+    name = shown or str(path)
+    here = syntax.Span(name, 1, 1, 1, 1)
+    try:
+        return parse(path.read_text(encoding="utf-8"), name)
+    except OSError as error:
+        return syntax.File(name, ()), [Diagnostic("RW001", f"cannot read {name}: {error.strerror}", here)]
+    except UnicodeDecodeError:
+        return syntax.File(name, ()), [Diagnostic("RW131", f"{name} is not UTF-8 text", here)]
+
+
+@cache
+def _shipped_file(name: str) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
+    file, diagnostics = read_file(shipped()[name], f"patterns/{name}{SUFFIX}")
+    return file, tuple(diagnostics)
+
+
+def resolve(packs: Iterable[str | Path | syntax.File]) -> tuple[list[syntax.File], list[Diagnostic]]:
+    """The files that `packs` names, each once, in order: "default", names of shipped packs, paths, parsed files."""
+    files: dict[str, syntax.File] = {}
+    diagnostics: list[Diagnostic] = []
+    for pack in packs:
+        for one in DEFAULT if pack == "default" else (pack,):
+            if isinstance(one, syntax.File):
+                files.setdefault(one.path, one)
+                continue
+            text = str(one)
+            if text in shipped():
+                file, found = _shipped_file(text)
+            elif text.endswith(SUFFIX) or Path(text).is_file():
+                file, found = read_file(Path(text))
+            else:
+                hint = closest(text, shipped()) or f"shipped packs: {', '.join(shipped())}; a file ends in .rw"
+                here = syntax.Span(text, 1, 1, 1, 1)
+                diagnostics.append(Diagnostic("RW002", f"no pack is called `{text}`", here, hint))
+                continue
+            if file.path not in files:
+                files[file.path] = file
+                diagnostics += found
+    return list(files.values()), diagnostics
+
+
+def used_files(files: Sequence[syntax.File]) -> tuple[list[syntax.File], list[Diagnostic]]:
+    """The files that `use` items of `files` make visible, which are not among them."""
+    have = {Path(f.path).stem for f in files}
+    out: list[syntax.File] = []
+    diagnostics: list[Diagnostic] = []
+    todo = [u for f in files for u in f.items if isinstance(u, syntax.Use)]
+    while todo:
+        use = todo.pop(0)
+        name = use.path.split(".")[-1]
+        if name in have:
+            continue
+        have.add(name)
+        if name not in shipped():
+            hint = closest(name, shipped())
+            diagnostics.append(Diagnostic("RW002", f"`use` of an unknown pack `{use.path}`", use.span, hint))
+            continue
+        file, found = _shipped_file(name)
+        out.append(file)
+        diagnostics += found
+        todo += [u for u in file.items if isinstance(u, syntax.Use)]
+    return out, diagnostics
+
+
+def check_packs(packs: Iterable[str | Path | syntax.File] = ("default",)) -> tuple[Program, list[Diagnostic]]:
+    """The program of `packs` with the vocabulary, and everything that is wrong with them."""
+    files, diagnostics = resolve(packs)
+    used, more = used_files(files)
+    vocab, vocab_diagnostics = vocabulary()
+    program, found = check((*vocab, *used, *files), firing=[f.path for f in files])
+    return program, [*vocab_diagnostics, *diagnostics, *more, *found]
+
+
+def load(packs: Iterable[str | Path | syntax.File] = ("default",)) -> Program:
+    """The checked program of `packs`.
+
+    Raises RuleError with every diagnostic where one is an error.
+    """
+    program, diagnostics = check_packs(packs)
+    errors = [d for d in diagnostics if d.severity == "error"]
+    if errors:
+        raise RuleError(errors, program.sources)
+    return program
