@@ -9,17 +9,18 @@ import attrs
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.diagnostics import Diagnostic, RuleError
 from fxrewrite.dsl.reader import lalr, split, table, tokens
+from fxrewrite.dsl.reader.explain import explain, explain_refusal
 from fxrewrite.dsl.reader.expressions import DEEPENING, EXPRESSIONS
 from fxrewrite.dsl.reader.items import ITEMS
+from fxrewrite.dsl.reader.trouble import CLOSER
 
 MAX_DEPTH = 200  # of an expression: what reads the tree may recurse
 MAX_BYTES = 128 * 1024
+_SPLIT = "name parts of it under `where`"
 _BUILDS = {**EXPRESSIONS, **ITEMS}
 
 
-@cache
-def _table() -> table.Table:
-    return table.load_table(table.make_table(table.grammar_text()))
+_table = cache(table.language_table)
 
 
 def parse(text: str, path: str) -> tuple[syntax.File, list[Diagnostic]]:
@@ -44,12 +45,27 @@ def parse(text: str, path: str) -> tuple[syntax.File, list[Diagnostic]]:
 
 def _item(text: str, chunk: split.Chunk, path: str) -> syntax.Item | Diagnostic:
     found = tokens.tokenize(text, chunk.start, chunk.end, chunk.line)
+    if bracket := _bracket_too_deep(found):
+        return Diagnostic("RW130", f"brackets nest at most {MAX_DEPTH} deep", tokens.span(path, bracket), _SPLIT)
     try:
         item = lalr.run(_table(), found, _BUILDS, DEEPENING, MAX_DEPTH, path)
     except RuleError as error:
-        return error.diagnostics[0]
+        return explain_refusal(path, found, error)
     except lalr.TooDeep as stop:
-        return Diagnostic("RW130", f"an expression has a depth of at most {MAX_DEPTH}", tokens.span(path, stop.token))
+        message = f"brackets, operators, pipes and attributes nest at most {MAX_DEPTH} deep"
+        return Diagnostic("RW130", message, tokens.span(path, stop.token), _SPLIT)
     except lalr.Stop as stop:
-        return Diagnostic("RW129", "not understood here", tokens.span(path, found[stop.index]))
+        return explain(path, found, stop)
     return attrs.evolve(item, doc=chunk.doc) if chunk.doc else item
+
+
+def _bracket_too_deep(found: list[tokens.Token]) -> tokens.Token | None:
+    depth = 0
+    for token in found:
+        if token.kind in CLOSER:
+            depth += 1
+            if depth > MAX_DEPTH:
+                return token
+        elif token.kind in CLOSER.values():
+            depth -= 1
+    return None

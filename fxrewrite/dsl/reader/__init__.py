@@ -1,1 +1,1 @@
-"""From the text of a file to syntax nodes: cut into items, into tokens, run the table, build; say what is wrong where it stops."""
+"""From text to syntax nodes, a stage a file: split, tokens, table and lalr, expressions and items, explain."""

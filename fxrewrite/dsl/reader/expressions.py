@@ -6,6 +6,7 @@ Each takes the values of the rule's parts and the place of the whole.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isinf
 from typing import Any
 
 from fxrewrite.dsl import syntax
@@ -13,6 +14,8 @@ from fxrewrite.dsl.diagnostics import Diagnostic, RuleError
 from fxrewrite.dsl.reader.lalr import Build
 from fxrewrite.dsl.reader.tokens import BYTES, Token
 from fxrewrite.dsl.syntax import Span
+
+_MAX_DIGITS = 19
 
 
 def refuse(message: str, place: Span, hint: str = "") -> RuleError:
@@ -34,13 +37,19 @@ def _constant(make: Callable[..., Any], *values: Any) -> Build:
 def _number(parts: list[Any], place: Span) -> syntax.Number:
     text: str = parts[0].text
     if parts[0].kind == "SIZE":
-        return syntax.Number(place, _int(text[:-3], place) * BYTES[text[-3:]])
-    return syntax.Number(place, _int(text, place) if parts[0].kind == "INT" else float(text))
+        return syntax.Number(place, whole_number(text[:-3], place) * BYTES[text[-3:]])
+    if parts[0].kind == "INT":
+        return syntax.Number(place, whole_number(text, place))
+    value = float(text)
+    if isinf(value):
+        raise refuse("this number is larger than any float", place)
+    return syntax.Number(place, value)
 
 
-def _int(digits: str, place: Span) -> int:
-    if len(digits) > 40:
-        raise refuse("a whole number has at most 40 digits", place)
+def whole_number(digits: str, place: Span) -> int:
+    """The value of decimal digits. Refuses what no int64 could hold, long before Python refuses to read it."""
+    if len(digits) > _MAX_DIGITS:
+        raise refuse(f"a whole number has at most {_MAX_DIGITS} digits", place)
     return int(digits)
 
 
@@ -95,7 +104,8 @@ def _path(parts: list[Any], place: Span) -> tuple[str, Span]:
 def _call(parts: list[Any], place: Span) -> syntax.Call:
     func = _dotted(parts[0])
     if func is None:
-        raise refuse("only a name can be called", parts[0].span, "name the value under `where`, or pipe it into a function")
+        hint = "name the value under `where`, or pipe it into a function"
+        raise refuse("only a name can be called", parts[0].span, hint)
     return _make_call(place, func, parts[0].span, parts[1:])
 
 
@@ -113,7 +123,10 @@ def _make_call(place: Span, func: str, func_span: Span, arguments: list[Any]) ->
 
 
 def sort_arguments(arguments: list[Any]) -> tuple[list[Any], list[syntax.Kwarg], bool]:
-    """Arguments by position, keywords, and whether `...` ends them. Refuses a keyword given twice and `...` before the end."""
+    """Arguments by position, keywords, and whether `...` ends them.
+
+    Refuses a keyword given twice and `...` before the end.
+    """
     args: list[Any] = []
     kwargs: list[syntax.Kwarg] = []
     rest = False
@@ -136,7 +149,7 @@ def _attr(parts: list[Any], place: Span) -> syntax.Attr:
 
 
 def _proj(parts: list[Any], place: Span) -> syntax.Proj:
-    return syntax.Proj(place, parts[0], _int(parts[1].text[1:], place))
+    return syntax.Proj(place, parts[0], whole_number(parts[1].text[1:], place))
 
 
 def _index(parts: list[Any], place: Span) -> syntax.Index:
@@ -220,7 +233,7 @@ EXPRESSIONS: dict[str, Build] = {
 }
 
 # What adds one to the depth of an expression; brackets around an expression do too.
-DEEPENING = frozenset(
-    "or_ and_ add sub mul div floordiv mod matmul not_ minus compare member pipe stage_call call attr proj index "
-    "alternatives tuple list".split()
-)
+DEEPENING = frozenset({
+    "or_", "and_", "add", "sub", "mul", "div", "floordiv", "mod", "matmul", "not_", "minus", "compare", "member",
+    "pipe", "stage_call", "call", "attr", "proj", "index", "alternatives", "tuple", "list",
+})  # fmt: skip

@@ -1,14 +1,16 @@
 """Clauses and items: one function for each rule of `grammar.lark` that makes a node of them.
 
-A part of an item that may stand in any order arrives as a `Clause`; `_Parts` sorts them into the fields of the item's class.
+A part of an item that may stand in any order arrives as a `Clause`; `_fields` sorts them into the fields of the item.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, cast
+
+from attrs import frozen
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.reader.expressions import refuse, sort_arguments, unquoted
+from fxrewrite.dsl.reader.expressions import refuse, sort_arguments, unquoted, whole_number
 from fxrewrite.dsl.reader.lalr import Build
 from fxrewrite.dsl.reader.tokens import Token
 from fxrewrite.dsl.syntax import Span
@@ -17,7 +19,8 @@ from fxrewrite.dsl.syntax import Span
 _REPEATED = frozenset({"requires", "prefer", "equations", "forms", "impls", "properties", "samples"})
 
 
-class Clause(NamedTuple):
+@frozen
+class Clause:
     """A part of an item: the field that it fills, what it holds, its place."""
 
     field: str
@@ -33,7 +36,8 @@ def _fields(parts: list[Any]) -> dict[str, Any]:
         if clause.field in _REPEATED:
             fields[clause.field] = (*fields.get(clause.field, ()), *clause.value)
         elif clause.field in fields:
-            raise refuse(f"`{clause.field}` is given twice in this item", clause.span, "put both into one clause")
+            hint = "put both into one list, with a comma" if isinstance(clause.value, tuple) else "keep one"
+            raise refuse(f"`{clause.field}` is given twice in this item", clause.span, hint)
         else:
             fields[clause.field] = clause.value
     return fields
@@ -92,7 +96,7 @@ def _property(parts: list[Any], place: Span) -> syntax.Property:
 
 def _relaxed(parts: list[Any], place: Span) -> syntax.Contract:
     if len(parts) == 1:
-        return syntax.Contract(place, "relaxed", codes=int(parts[0].text[:9]))
+        return syntax.Contract(place, "relaxed", codes=whole_number(parts[0].text, place))
     return syntax.Contract(place, "relaxed", rtol=float(parts[0].value), atol=float(parts[1].value))
 
 
@@ -113,7 +117,7 @@ def _bound_call(parts: list[Any], place: Span) -> Clause:
     (func, _), *formals, index = parts
     slots = tuple(formal for formal in formals if isinstance(formal, syntax.SlotKw))
     args, kwargs, rest = sort_arguments([formal for formal in formals if not isinstance(formal, syntax.SlotKw)])
-    position = None if index is None else int(index.text[1:][:9])
+    position = None if index is None else whole_number(index.text[1:], place)
     call = syntax.BoundCall(place, func, tuple(args), tuple(kwargs), slots, rest, position)
     return Clause("spelling", call, place)
 
@@ -165,16 +169,21 @@ def _op(parts: list[Any], place: Span) -> syntax.Op:
 
 
 def _fusion(parts: list[Any], place: Span) -> syntax.Fusion:
-    clauses = [part for part in parts[2:] if not isinstance(part, tuple) or isinstance(part, Clause)]
-    (outputs,) = (part for part in parts[2:] if isinstance(part, tuple) and not isinstance(part, Clause))
-    return syntax.Fusion(place, parts[0].text, parts[1], outputs, **_fields(clauses))
+    name, params, *others = parts
+    (outputs,), clauses = _sides(others)
+    return syntax.Fusion(place, name.text, params, outputs, **_fields(clauses))
 
 
 def _rule(parts: list[Any], place: Span) -> syntax.Rule:
     name, params, *others = parts
-    clauses = [part for part in others if not isinstance(part, tuple) or isinstance(part, Clause)]
-    left, right = (part for part in others if isinstance(part, tuple) and not isinstance(part, Clause))
+    (left, right), clauses = _sides(others)
     return syntax.Rule(place, name.text, left, right, params, **_fields(clauses))
+
+
+def _sides(parts: list[Any]) -> tuple[list[tuple[Any, ...]], list[Any]]:
+    """The output lists among the parts (the head may stand before them), and the clauses."""
+    sides = [cast(tuple[Any, ...], part) for part in parts if isinstance(part, tuple)]
+    return sides, [part for part in parts if not isinstance(part, tuple)]
 
 
 def _bare_rule(parts: list[Any], place: Span) -> syntax.Rule:

@@ -34,17 +34,18 @@ def run(
 ) -> Any:
     """The value of an item.
 
-    `builds` has a function of the children and the place for each `Reduction.build`; those in `deepening` add one to the depth of
-    what they hold, and so do brackets. Raises `Stop`, `TooDeep`, and whatever a function of `builds` raises.
+    `builds` has a function of the children and the place for each `Reduction.build`; those in `deepening` add one to
+    the depth of what they hold, and so do brackets. Raises `Stop`, `TooDeep`, and whatever a function of `builds` raises.
     """
     actions, gotos, reductions = table.actions, table.gotos, table.reductions
-    states, values, firsts, depths = [table.first], [None], [tokens[0]], [0]
+    states, firsts, depths = [table.first], [tokens[0]], [0]
+    values: list[Any] = [None]
     previous = tokens[0]
     for index, token in enumerate(tokens):
         kind = token.kind
         while (move := actions[states[-1]].get(kind)) is None or move < 0:
             if move is None:
-                raise Stop(index, accepted(table, states))
+                raise Stop(index, accepted(table, states_after(table, tokens[:index])))
             reduction = reductions[~move]
             length = reduction.length
             if length > 1 or reduction.build is not None:
@@ -70,8 +71,23 @@ def run(
     raise AssertionError("the last token is END")
 
 
+def states_after(table: Table, tokens: Sequence[Token]) -> list[int]:
+    """The states on the stack when `tokens` are shifted and nothing more is known.
+
+    A token that is refused may have reduced what it follows first, and then less would seem accepted: rows are shared.
+    """
+    states = [table.first]
+    for token in tokens:
+        while (move := table.actions[states[-1]][token.kind]) < 0:
+            reduction = table.reductions[~move]
+            del states[-reduction.length :]
+            states.append(table.gotos[states[-1]][reduction.origin])
+        states.append(move)
+    return states
+
+
 def accepted(table: Table, states: Sequence[int]) -> frozenset[str]:
-    """The kinds of token that can be shifted (or end the item) on this stack; LALR rows alone also name some that cannot."""
+    """The kinds of token that can be shifted on this stack, or end the item; LALR rows alone name some that cannot."""
     return frozenset(kind for kind in table.actions[states[-1]] if _shifts(table, list(states), kind))
 
 

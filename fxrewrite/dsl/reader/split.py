@@ -37,8 +37,8 @@ class Chunk:
 def split(source: str, file: str) -> tuple[list[Chunk], list[Diagnostic]]:
     """The items of `source` in order, and what is wrong outside of all items.
 
-    A line at column 0 that can only be a continuation (`=> ...`, `requires ...`) spoils the item above it, which without that
-    line would mean something else.
+    A line at column 0 that can only be a continuation (`=> ...`, `requires ...`) spoils the item above it,
+    which without it would mean something else.
     """
     splitter = _Splitter(source, file)
     start = 0
@@ -78,7 +78,9 @@ class _Splitter:
     def lose_doc(self) -> None:
         """Report doc lines that no item follows."""
         if self.doc:
-            self.loose.append(Diagnostic("RW121", _DOC_PLACE, self._place(self.doc_line, 1, 3), "use `#` for other comments"))
+            self.loose.append(
+                Diagnostic("RW121", _DOC_PLACE, self._place(self.doc_line, 1, 3), "use `#` for other comments")
+            )
             self.doc = []
 
     def _indented(self, number: int, start: int, line: str) -> None:
@@ -91,7 +93,9 @@ class _Splitter:
             self.doc = []
         if "\t" in indent:
             column = indent.index("\t") + 1
-            self._blame(Diagnostic("RW112", "indent with spaces, not with a tab", self._place(number, column, column + 1)))
+            self._blame(
+                Diagnostic("RW112", "indent with spaces, not with a tab", self._place(number, column, column + 1))
+            )
         self.chunks[-1].end = start + len(line)
 
     def _at_column_0(self, number: int, start: int, line: str) -> None:
@@ -116,7 +120,9 @@ class _Splitter:
         return word[0] if word and word[0] in _ITEM_WORDS else "rule"
 
     def _continues_nothing(self, line: int, column: int, end: int) -> Diagnostic:
-        return Diagnostic("RW111", "this line continues an item, and there is none above", self._place(line, column, end))
+        return Diagnostic(
+            "RW111", "this line continues an item, and there is none above", self._place(line, column, end)
+        )
 
     def _not_ascii(self, number: int, line: str) -> None:
         column = next(i for i, letter in enumerate(line, 1) if not letter.isascii())

@@ -1,26 +1,30 @@
-"""The LALR(1) table of `grammar.lark`: made by Lark, kept as plain JSON, so that a warm start does not even import Lark."""
+"""The LALR(1) table of `grammar.lark`: made by Lark, kept as plain JSON, so that a warm start does not import Lark."""
 
 from __future__ import annotations
 
-from importlib.resources import files
+import hashlib
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
+from fxrewrite.dsl import private_cache
 from fxrewrite.dsl.reader.tokens import END
 
 # Terminals that stand for many texts keep their name; every other one is called by its text (see `tokens.Token.kind`).
 NAMED = frozenset({"NAME", "DOTNAME", "DOTINT", "LEVEL", "FLOAT", "SIZE", "INT", "STRING", "CMP", END})
 START = "start"
+_LAYOUT = 1  # of the JSON data; counts up when it changes
 
 
 @frozen
 class Reduction:
     """What happens when a rule of the grammar is complete.
 
-    `length` symbols are replaced by one `origin`. `takes` says which of them the value is made of: `i` takes the value of symbol
-    i, `~i` (negative) all values of the list at i, None stands for an optional part that is absent. `build` names the
-    function that makes the value; "" leaves a list, and None passes the only value on.
+    `length` symbols are replaced by one `origin`. `takes` says which of them the value is made of: `i` takes the value
+    of symbol i, `~i` (negative) all values of the list at i, None stands for an optional part that is absent. `build`
+    names the function that makes the value; "" leaves a list, and None passes the only value on.
     """
 
     origin: str
@@ -40,18 +44,40 @@ class Table:
     last: int
 
 
+def language_table() -> Table:
+    """The table of `grammar.lark`, from the private cache where one is stored, else made and stored."""
+    grammar = grammar_text()
+    name = f"parse-table-{_key(grammar)}.json"
+    try:
+        return load_table(private_cache.load(name))
+    except (KeyError, TypeError, ValueError):
+        data = make_table(grammar)
+        private_cache.store(name, data)
+        return load_table(data)
+
+
 def grammar_text() -> str:
     """The text of `grammar.lark`."""
-    return (files("fxrewrite.dsl") / "grammar.lark").read_text(encoding="utf-8")
+    return (Path(__file__).parent.parent / "grammar.lark").read_text(encoding="utf-8")
+
+
+def _key(grammar: str) -> str:
+    """A name for what the table depends on: the grammar, Lark's version, the layout of the data."""
+    lark = find_spec("lark")
+    if lark is None or lark.origin is None:
+        raise ModuleNotFoundError("fxrewrite needs the package `lark`", name="lark")
+    version = Path(lark.origin).read_bytes()  # `__version__` stands in it; importing Lark to ask would take 50 ms
+    return hashlib.sha256(b"\0".join([str(_LAYOUT).encode(), version, grammar.encode()])).hexdigest()[:32]
 
 
 def make_table(grammar: str) -> dict[str, Any]:
-    """Compute the table of a grammar (some 0.3 s) as JSON data for `load_table`. Raises what Lark raises for a wrong grammar."""
+    """Compute the table of a grammar (some 0.3 s), as JSON data for `load_table`. Raises what Lark raises."""
     from lark import Lark
     from lark.grammar import Rule
     from lark.lexer import TerminalDef
 
-    data, memo = Lark(grammar, parser="lalr", maybe_placeholders=True, start=START).memo_serialize([TerminalDef, Rule])
+    lark: Any = Lark(grammar, parser="lalr", maybe_placeholders=True, start=START)
+    data, memo = lark.memo_serialize([TerminalDef, Rule])
     lalr = data["parser"]["parser"]
     names: dict[int, str] = lalr["tokens"]
     rules = {number: entry for number, entry in memo.items() if entry["__type__"] == "Rule"}

@@ -15,11 +15,12 @@ OPEN_STRING = "OPEN_STRING"
 UNKNOWN = "UNKNOWN"
 STRANGE = frozenset({DOC, SINGLE_QUOTED, PRIME, OPEN_STRING, UNKNOWN, "&&", "||", "**", ".."})
 
-KEYWORDS = frozenset(
-    "pack level flag stage after when use native from dtype def op fusion rule ref form impl out mut as property over where "
-    "keep each requires prefer decreasing sample contract bitwise faithful relaxed codes rtol atol and or not in true false "
-    "none True False None O0 O1 O2 O3".split()
-)
+KEYWORDS = frozenset({
+    "pack", "level", "flag", "stage", "after", "when", "use", "native", "from", "dtype", "def", "op", "fusion",
+    "rule", "ref", "form", "impl", "out", "mut", "as", "property", "over", "where", "keep", "each", "requires",
+    "prefer", "decreasing", "sample", "contract", "bitwise", "faithful", "relaxed", "codes", "rtol", "atol", "and",
+    "or", "not", "in", "true", "false", "none", "True", "False", "None", "O0", "O1", "O2", "O3",
+})  # fmt: skip
 LEVELS = frozenset({"O0", "O1", "O2", "O3"})
 BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -48,9 +49,9 @@ _LEXEME = re.compile(
 
 
 class Token(NamedTuple):
-    """`kind` is the text itself for marks and reserved words, else NAME, INT, ...; columns count from 1, the end is exclusive.
+    """`kind` is the text itself for marks and reserved words, else NAME, INT, ...
 
-    A token never spans lines.
+    Columns count from 1, the end is exclusive. A token never spans lines.
     """
 
     kind: str
@@ -61,7 +62,7 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str, start: int, end: int, line: int) -> list[Token]:
-    """The tokens of `text[start:end]`, whose first character stands at column 1 of `line`; the last one has the kind END."""
+    """The tokens of `text[start:end]`, which begins at column 1 of `line`; the last one has the kind END."""
     tokens: list[Token] = []
     origin = start - 1
     for lexeme in _LEXEME.finditer(text, start, end):
