@@ -17,10 +17,11 @@ from fxrewrite.dsl.reader.trouble import CLOSER
 MAX_DEPTH = 200  # of an expression: what reads the tree may recurse
 MAX_BYTES = 128 * 1024
 _SPLIT = "name parts of it under `where`"
-_BUILDS = {**EXPRESSIONS, **ITEMS}
 
 
-_table = cache(table.language_table)
+@cache
+def _language() -> lalr.Language:
+    return lalr.Language(table.language_table(), {**EXPRESSIONS, **ITEMS}, DEEPENING, MAX_DEPTH)
 
 
 def parse(text: str, path: str) -> tuple[syntax.File, list[Diagnostic]]:
@@ -48,7 +49,7 @@ def _item(text: str, chunk: split.Chunk, path: str) -> syntax.Item | Diagnostic:
     if bracket := _bracket_too_deep(found):
         return Diagnostic("RW130", f"brackets nest at most {MAX_DEPTH} deep", tokens.span(path, bracket), _SPLIT)
     try:
-        item = lalr.run(_table(), found, _BUILDS, DEEPENING, MAX_DEPTH, path)
+        item = lalr.run(_language(), found, path)
     except RuleError as error:
         return explain_refusal(path, found, error)
     except lalr.TooDeep as stop:
@@ -67,5 +68,5 @@ def _bracket_too_deep(found: list[tokens.Token]) -> tokens.Token | None:
             if depth > MAX_DEPTH:
                 return token
         elif token.kind in CLOSER.values():
-            depth -= 1
+            depth = max(0, depth - 1)
     return None

@@ -44,7 +44,7 @@ _MISTAKES: tuple[Callable[[Trouble], Diagnostic | None], ...] = (
 
 def explain(file: str, tokens: Sequence[Token], stop: Stop) -> Diagnostic:
     """What is wrong with an item whose reading stopped."""
-    trouble = Trouble.of(file, tokens, stop)
+    trouble = Trouble.of(file, tokens, stop.index, stop.accepted)
     for mistake in _MISTAKES:
         if found := mistake(trouble):
             return found
@@ -56,7 +56,7 @@ def explain_refusal(file: str, tokens: Sequence[Token], error: RuleError) -> Dia
     told = error.diagnostics[0]
     end = (told.span.end_line, told.span.end_column)
     index = next((i for i, token in enumerate(tokens) if (token.line, token.column) >= end), len(tokens) - 1)
-    trouble = Trouble(file, tokens, index, frozenset())
+    trouble = Trouble.of(file, tokens, index, frozenset())
     # `where h = f(x)` and `(a, b) = g(h)` on the next line read as one call.
     if tokens[index].kind == "(" and trouble.clause() == "where" and tokens[index].line > told.span.end_line:
         return shape.comma_after_binding(trouble, trouble.element_start(), index)

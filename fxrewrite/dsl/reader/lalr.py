@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from attrs import define, frozen
+
 from fxrewrite.dsl.reader.table import Reduction, Table
 from fxrewrite.dsl.reader.tokens import END, Token, span
 from fxrewrite.dsl.syntax import Span
@@ -29,46 +31,72 @@ class TooDeep(Exception):
         self.token = token
 
 
-def run(
-    table: Table, tokens: Sequence[Token], builds: Mapping[str, Build], deepening: frozenset[str], limit: int, file: str
-) -> Any:
-    """The value of an item.
+@frozen
+class Language:
+    """A table, the function for each `Reduction.build`, those of them that deepen an expression, and how deep it gets.
 
-    `builds` has a function of the children and the place for each `Reduction.build`; those in `deepening` add one to
-    the depth of what they hold, and so do brackets. Raises `Stop`, `TooDeep`, and whatever a function of `builds` raises.
+    Brackets around an expression deepen it too.
     """
-    actions, gotos, reductions = table.actions, table.gotos, table.reductions
-    states, firsts, depths = [table.first], [tokens[0]], [0]
-    values: list[Any] = [None]
+
+    table: Table
+    builds: Mapping[str, Build]
+    deepening: frozenset[str]
+    max_depth: int
+
+
+def run(language: Language, tokens: Sequence[Token], file: str) -> Any:
+    """The value of an item, whose last token is END. Raises `Stop`, `TooDeep`, and what the building functions raise."""
+    table = language.table
+    stack = _Stack(language, file, [table.first], [None], [tokens[0]], [0])
     previous = tokens[0]
     for index, token in enumerate(tokens):
         kind = token.kind
-        while (move := actions[states[-1]].get(kind)) is None or move < 0:
+        while (move := table.actions[stack.states[-1]].get(kind)) is None or move < 0:
             if move is None:
                 raise Stop(index, accepted(table, states_after(table, tokens[:index])))
-            reduction = reductions[~move]
-            length = reduction.length
-            if length > 1 or reduction.build is not None:
-                depth = max(depths[-length:])
-                if reduction.build is None or reduction.build in deepening:
-                    depth += 1
-                    if depth > limit:
-                        raise TooDeep(_mark(values[-length:], firsts[-length:]))
-                value = _value(reduction, values[-length:], builds, file, firsts[-length], previous)
-                del values[-length:], depths[-length:], states[-length:], firsts[len(firsts) - length + 1 :]
-                values.append(value)
-                depths.append(depth)
-            else:
-                del states[-1]
-            states.append(gotos[states[-1]][reduction.origin])
-            if kind == END and states[-1] == table.last:
-                return values[-1]
-        states.append(move)
-        values.append(token)
-        firsts.append(token)
-        depths.append(0)
+            stack.reduce(table.reductions[~move], previous)
+            if kind == END and stack.states[-1] == table.last:
+                return stack.values[-1]
+        stack.states.append(move)
+        stack.values.append(token)
+        stack.firsts.append(token)
+        stack.depths.append(0)
         previous = token
     raise AssertionError("the last token is END")
+
+
+@define
+class _Stack:
+    """What is read and not yet part of something larger: for each symbol its state, value, first token and depth."""
+
+    language: Language
+    file: str
+    states: list[int]
+    values: list[Any]
+    firsts: list[Token]
+    depths: list[int]
+
+    def reduce(self, reduction: Reduction, last: Token) -> None:
+        """Replace the symbols of a complete rule, which ends with `last`, by what it makes."""
+        length, states = reduction.length, self.states
+        if length > 1 or reduction.build is not None:
+            depth = self._depth(reduction)
+            values = self.values[-length:]
+            value = _value(reduction, values, self.language.builds, self.file, self.firsts[-length], last)
+            del self.values[-length:], self.depths[-length:], self.firsts[len(self.firsts) - length + 1 :]
+            self.values.append(value)
+            self.depths.append(depth)
+        del states[-length:]
+        states.append(self.language.table.gotos[states[-1]][reduction.origin])
+
+    def _depth(self, reduction: Reduction) -> int:
+        length, build = reduction.length, reduction.build
+        depth = max(self.depths[-length:])
+        if build is None or build in self.language.deepening:
+            depth += 1
+            if depth > self.language.max_depth:
+                raise TooDeep(_mark(self.values[-length:], self.firsts[-length]))
+        return depth
 
 
 def states_after(table: Table, tokens: Sequence[Token]) -> list[int]:
@@ -124,6 +152,6 @@ def _value(
     return builds[reduction.build](children, span(file, first, last))
 
 
-def _mark(values: list[Any], firsts: list[Token]) -> Token:
+def _mark(values: list[Any], first: Token) -> Token:
     """The operator, bracket or attribute among the symbols of an expression."""
-    return next((value for value in values if isinstance(value, Token)), firsts[0])
+    return next((value for value in values if isinstance(value, Token)), first)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
 from fxrewrite.dsl.diagnostics import Diagnostic
-from fxrewrite.dsl.reader.lalr import Stop
 from fxrewrite.dsl.reader.tokens import END, KEYWORDS, Token, span
 
 CLOSER = {"(": ")", "[": "]", "{": "}"}
@@ -23,6 +22,7 @@ OPERATORS = {
     "-": "a difference", "CMP": "a comparison", "in": "a comparison", "and": "a condition", "or": "a condition",
     "[": "an index", "DOTNAME": "an attribute", "DOTINT": "a result by position",
 }  # fmt: skip
+_MAX_HINT = 200  # characters
 _SHOWN = 40  # characters of the source in a message
 
 
@@ -34,11 +34,12 @@ class Trouble:
     tokens: Sequence[Token]
     index: int
     accepted: frozenset[str]
+    openers: Mapping[int, int]  # closing bracket -> its opening one, by index
 
     @classmethod
-    def of(cls, file: str, tokens: Sequence[Token], stop: Stop) -> Trouble:
-        """The trouble that `stop` is about."""
-        return cls(file, tokens, stop.index, stop.accepted)
+    def of(cls, file: str, tokens: Sequence[Token], index: int, accepted: frozenset[str]) -> Trouble:
+        """The trouble with `tokens[index]`."""
+        return cls(file, tokens, index, accepted, _pairs(tokens))
 
     @property
     def at(self) -> Token:
@@ -58,8 +59,10 @@ class Trouble:
     def says(
         self, code: str, message: str, hint: str = "", first: Token | None = None, last: Token | None = None
     ) -> Diagnostic:
-        """A diagnostic at `first` to `last`, or at the token that is not accepted."""
-        return Diagnostic(code, message, span(self.file, first or self.at, last), hint)
+        """A diagnostic at `first` to `last`, or at the token that is not accepted; without a hint too long to read."""
+        return Diagnostic(
+            code, message, span(self.file, first or self.at, last), hint if len(hint) <= _MAX_HINT else ""
+        )
 
     def opened(self) -> list[int]:
         """Indices of the brackets that are open at the stop, innermost last."""
@@ -95,7 +98,7 @@ class Trouble:
 
     def opener_of(self, closer: int) -> int:
         """The index of the bracket that `tokens[closer]` closes; -1 where there is none."""
-        return (open_brackets(self.tokens[:closer]) or [-1])[-1]
+        return self.openers.get(closer, -1)
 
     def closer_of(self, opener: int) -> int:
         """The index of the bracket that closes `tokens[opener]`, or of the last token."""
@@ -135,15 +138,25 @@ class Trouble:
 
 
 def open_brackets(tokens: Sequence[Token]) -> list[int]:
-    """Indices of the brackets open behind `tokens`, innermost last. A closing bracket closes the last of its kind."""
+    """Indices of the brackets that are open behind `tokens`, innermost last; a closing one of any kind closes one."""
     opened: list[int] = []
     for index, token in enumerate(tokens):
         if token.kind in CLOSER:
             opened.append(index)
         elif token.kind in CLOSER.values():
-            same = [place for place, i in enumerate(opened) if CLOSER[tokens[i].kind] == token.kind]
-            del opened[same[-1] if same else len(opened) :]
+            del opened[-1:]
     return opened
+
+
+def _pairs(tokens: Sequence[Token]) -> dict[int, int]:
+    opened: list[int] = []
+    pairs: dict[int, int] = {}
+    for index, token in enumerate(tokens):
+        if token.kind in CLOSER:
+            opened.append(index)
+        elif token.kind in CLOSER.values() and opened:
+            pairs[index] = opened.pop()
+    return pairs
 
 
 def is_reserved(token: Token) -> bool:
