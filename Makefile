@@ -1,6 +1,7 @@
 # Each target does its own set-up in .venv, once for each state of the files that decide what is installed.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 PYTEST := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 STAMP := .venv/ready-$(shell { $(PYTHON) --version; cat pyproject.toml setup.py constraints.txt; } 2>/dev/null | sha256sum | cut -c1-16)
 
@@ -39,6 +40,7 @@ $(STAMP):
 	@sh .ci/need $(PYTHON)
 	@rm -f .venv/ready-*
 	@test "$$($(BIN)/python --version 2>/dev/null)" = "$$($(PYTHON) --version)" || $(PYTHON) -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@echo "setting up .venv with $$($(PYTHON) --version): a minute or two where packages are near"
+	@$(PIP) torch
+	@$(PIP) --editable '.[dev]'
 	@touch $@

@@ -2,10 +2,13 @@
 
 from setuptools import find_packages, setup
 
-FOLDERS = {"fxrewrite_kernels": "kernels", "fxrewrite_patterns": "patterns"}
+FOLDERS = {"fxrewrite": "fxrewrite", "fxrewrite_kernels": "kernels", "fxrewrite_patterns": "patterns"}
 
-packages = find_packages(include=["fxrewrite", "fxrewrite.*"])
-for name, folder in FOLDERS.items():
-    packages += [name, *(f"{name}.{inner}" for inner in find_packages(folder))]
-
-setup(packages=packages, package_dir=FOLDERS)
+setup(
+    packages=[
+        package
+        for name, folder in FOLDERS.items()
+        for package in (name, *(f"{name}.{inner}" for inner in find_packages(folder)))
+    ],
+    package_dir=FOLDERS,
+)
