@@ -53,7 +53,7 @@ def _item(text: str, chunk: split.Chunk, path: str) -> syntax.Item | Diagnostic:
     except RuleError as error:
         return explain_refusal(path, found, error)
     except lalr.TooDeep as stop:
-        message = f"brackets, operators, pipes and attributes nest at most {MAX_DEPTH} deep"
+        message = f"brackets, operators, pipes, prefixes and attributes nest at most {MAX_DEPTH} deep"
         return Diagnostic("RW130", message, tokens.span(path, stop.token), _SPLIT)
     except lalr.Stop as stop:
         return explain(path, found, stop)

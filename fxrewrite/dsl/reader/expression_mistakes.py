@@ -130,7 +130,7 @@ def _union_type(trouble: Trouble) -> Diagnostic | None:
         return None
     end = trouble.element_end(i)
     members = [token.text for token in trouble.tokens[i:end] if token.kind == "NAME" and token.text[0].islower()]
-    dims = next((trouble.text(j, end) for j in range(i, end) if trouble.tokens[j].kind == "["), "")
+    dims = next((trouble.text(j, trouble.closer_of(j) + 1) for j in range(i, end) if trouble.tokens[j].kind == "["), "")
     name = "lowp" if {*members} <= {"bf16", "f16"} else "either"
     hint = f"declare `dtype {name} = {{{', '.join(members)}}}` and write `{name}{dims}`"
     return trouble.says("RW119", "a type names one class", hint)

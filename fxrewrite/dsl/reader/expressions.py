@@ -232,8 +232,8 @@ EXPRESSIONS: dict[str, Build] = {
     "params": lambda parts, place: syntax.Params(place, parts[0] or (), parts[1] or ()),
 }
 
-# What adds one to the depth of an expression; brackets around an expression do too.
+# What adds one to the depth of an expression: every node that holds others. Brackets around an expression do too.
 DEEPENING = frozenset({
     "or_", "and_", "add", "sub", "mul", "div", "floordiv", "mod", "matmul", "not_", "minus", "compare", "member",
-    "pipe", "stage_call", "call", "attr", "proj", "index", "alternatives", "tuple", "list",
+    "pipe", "stage_call", "call", "kwarg", "attr", "proj", "index", "slice", "alternatives", "tuple", "list",
 })  # fmt: skip

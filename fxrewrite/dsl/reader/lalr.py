@@ -33,7 +33,7 @@ class TooDeep(Exception):
 
 @frozen
 class Language:
-    """A table, the function for each `Reduction.build`, those of them that deepen an expression, and how deep it gets.
+    """A table, the function for each `Reduction.build`, those of them that deepen an expression, and the limit.
 
     Brackets around an expression deepen it too.
     """
@@ -45,7 +45,7 @@ class Language:
 
 
 def run(language: Language, tokens: Sequence[Token], file: str) -> Any:
-    """The value of an item, whose last token is END. Raises `Stop`, `TooDeep`, and what the building functions raise."""
+    """The value of an item, whose last token is END. Raises `Stop`, `TooDeep`, and what a building function raises."""
     table = language.table
     stack = _Stack(language, file, [table.first], [None], [tokens[0]], [0])
     previous = tokens[0]

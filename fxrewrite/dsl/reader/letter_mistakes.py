@@ -133,7 +133,7 @@ def odd_number(trouble: Trouble) -> Diagnostic | None:
     touches = before.kind in ("INT", "FLOAT") and (before.line, before.end_column) == (at.line, at.column)
     if touches and at.text == ".":
         return trouble.says("RW129", f"`{before.text}.` is not a number", f"write `{before.text}.0`", before, at)
-    if touches and at.text[0] in _LETTERS:
+    if touches and at.text[:1] in _LETTERS:
         hint = "numbers are `12`, `0.5`, `1e-6`, `64KiB`"
         return trouble.says("RW129", f"`{before.text}{at.text}` is not a number", hint, before, at)
     return None

@@ -15,7 +15,7 @@ from fxrewrite.dsl.reader.tokens import END
 # Terminals that stand for many texts keep their name; every other one is called by its text (see `tokens.Token.kind`).
 NAMED = frozenset({"NAME", "DOTNAME", "DOTINT", "LEVEL", "FLOAT", "SIZE", "INT", "STRING", "CMP", END})
 START = "start"
-_LAYOUT = 1  # of the JSON data; counts up when it changes
+_LAYOUT = 2  # of the JSON data; counts up when it changes
 
 
 @frozen
@@ -79,23 +79,23 @@ def make_table(grammar: str) -> dict[str, Any]:
     lark: Any = Lark(grammar, parser="lalr", maybe_placeholders=True, start=START)
     data, memo = lark.memo_serialize([TerminalDef, Rule])
     lalr = data["parser"]["parser"]
-    names: dict[int, str] = lalr["tokens"]
-    rules = {number: entry for number, entry in memo.items() if entry["__type__"] == "Rule"}
-    order = {number: index for index, number in enumerate(rules)}
     shown = _shown_names(memo)
-    actions: list[dict[str, int]] = [{} for _ in lalr["states"]]
-    gotos: list[dict[str, int]] = [{} for _ in lalr["states"]]
-    for state, row in lalr["states"].items():
-        for token, (is_reduce, what) in row.items():
-            name = names[token]
-            target = ~order[what["@"]] if is_reduce else what
-            (actions if name in shown else gotos)[state][shown.get(name, name)] = target
+    rules = {number: _reduction(entry) for number, entry in memo.items() if entry["__type__"] == "Rule"}
+    reductions = sorted(rules.values(), key=repr)
+    rows = _rows(lalr, {number: reductions.index(rule) for number, rule in rules.items()})
+    states = _in_order(rows, lalr["start_states"][START])
+    actions: list[dict[str, int]] = [{} for _ in rows]
+    gotos: list[dict[str, int]] = [{} for _ in rows]
+    for state, row in rows.items():
+        for name, move in row.items():
+            table = actions if name in shown else gotos
+            table[states[state]][shown.get(name, name)] = states[move] if move >= 0 else move
     return {
         "actions": actions,
         "gotos": gotos,
-        "reductions": [_reduction(rule) for rule in rules.values()],
-        "first": lalr["start_states"][START],
-        "last": lalr["end_states"][START],
+        "reductions": reductions,
+        "first": states[lalr["start_states"][START]],
+        "last": states[lalr["end_states"][START]],
     }
 
 
@@ -107,6 +107,29 @@ def load_table(data: Any) -> Table:
     if not 0 <= max(first, last) < len(actions) == len(gotos):
         raise ValueError("a parse table with states missing")
     return Table(actions, gotos, reductions, first, last)
+
+
+def _rows(lalr: dict[str, Any], order: dict[int, int]) -> dict[int, dict[str, int]]:
+    """For each state what each symbol does: a state to go to, or `~i` to reduce by rule i of `order`."""
+    return {
+        state: {
+            lalr["tokens"][token]: ~order[what["@"]] if is_reduce else what
+            for token, (is_reduce, what) in sorted(row.items(), key=lambda entry: lalr["tokens"][entry[0]])
+        }
+        for state, row in lalr["states"].items()
+    }
+
+
+def _in_order(rows: dict[int, dict[str, int]], first: int) -> dict[int, int]:
+    """New numbers for the states, in the order in which they are met from the first: Lark's differ from run to run."""
+    numbers = {first: 0}
+    waiting = [first]
+    for state in waiting:
+        for move in rows[state].values():
+            if move >= 0 and move not in numbers:
+                numbers[move] = len(numbers)
+                waiting.append(move)
+    return numbers
 
 
 def _shown_names(memo: dict[int, dict[str, Any]]) -> dict[str, str]:
