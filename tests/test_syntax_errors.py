@@ -186,11 +186,13 @@ WORDS = [
 ]
 
 
+@settings(deadline=None)  # the first example may have to make the table
 @given(st.text(max_size=200))
 def test_random_text(text: str) -> None:
     check_answer(text, *parse(text, "x.rw"))
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(WORDS), max_size=40), st.sampled_from(["", " "]))
 def test_random_words(words: list[str], between: str) -> None:
     text = between.join(words)
