@@ -1,0 +1,252 @@
+"""Definitions on torch tensors, op by op: every primitive with the roundings that a definition declares.
+
+    evaluate(program, "silu_and_mul", [x], {}, Torch())
+
+An elementwise step on a 16-bit tensor is computed in float32 and rounded once, as eager torch does it. A float
+attribute may be a 0-d tensor (overload `.dyn`): it acts as a Python number does, rounded to the dtype in which the step
+computes, so that `m + eps` is `add(m, convert_element_type(eps, float32))`, bit for bit.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch import SymBool, Tensor
+from torch._subclasses.fake_tensor import is_fake
+
+from fxrewrite.dsl.core import Dtype, Prim
+from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Buffer, EvaluationError, Overwritten
+from fxrewrite.lowering.layouts import empty
+
+DTYPES: dict[str, torch.dtype] = {
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "e4m3fn": torch.float8_e4m3fn,
+    "e4m3fnuz": torch.float8_e4m3fnuz,
+    "e5m2": torch.float8_e5m2,
+    "e8m0fnu": torch.float8_e8m0fnu,
+    "i8": torch.int8,
+    "i16": torch.int16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "u8": torch.uint8,
+    "bool": torch.bool,
+}
+NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+HALVES = (torch.bfloat16, torch.float16)
+
+
+@frozen
+class TensorNumber:
+    """A number that is a 0-d tensor: it takes the dtype of the step that it is used in, and gives it none."""
+
+    value: Tensor
+
+    def to(self, dtype: torch.dtype) -> Tensor:
+        """The number, rounded to `dtype`."""
+        return self.value.to(dtype)
+
+
+class Torch(Algebra):
+    """The algebra of torch tensors (fake ones too)."""
+
+    def primitive(self, op: str, args: Sequence[Any], params: Sequence[Any], term: Prim) -> Tensor:
+        """The tensor of a primitive; TypeError or RuntimeError are torch's own."""
+        return PRIMITIVES[op](*args, *params)
+
+    def dtype(self, value: Any) -> str | None:
+        """The short name of the dtype of a tensor."""
+        return NAMES.get(value.dtype, str(value.dtype)) if isinstance(value, Tensor) else None
+
+    def shape(self, value: Any) -> Sequence[Any] | None:
+        """The sizes of a tensor."""
+        return tuple(value.shape) if isinstance(value, Tensor) else None
+
+    def number(self, value: Any) -> Any:
+        """A number; a 0-d tensor becomes a `TensorNumber`."""
+        return TensorNumber(value) if isinstance(value, Tensor) else value
+
+    def torch_call(
+        self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], Mapping[Any, Any]]:
+        """A registered torch op; one of aten means its decomposition, if it has one. Nothing given is overwritten."""
+        like = next((a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)), None)
+        written: dict[Any, Tensor] = {}
+        made = [_argument(a, written, like) for a in args]
+        named = {k: _argument(v, written, like) for k, v in kwargs.items()}
+        results = torch_op(op)(*made, **named)
+        return results if isinstance(results, tuple | list) else (results,), written
+
+    def decide(self, op: str, left: Any, right: Any) -> Any:
+        """A comparison of symbolic sizes or of 0-d tensors."""
+        found = COMPARISONS[op](left, right)
+        if isinstance(found, Tensor):
+            return UNKNOWN if is_fake(found) else bool(found)
+        if not isinstance(found, SymBool):
+            return bool(found)
+        return _known(found)
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _known(condition: SymBool) -> Any:
+    """A symbolic condition, where it is settled without a new guard on the sizes."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    if statically_known_true(condition):
+        return True
+    return False if statically_known_true(torch.sym_not(condition)) else UNKNOWN
+
+
+# ---- primitives
+
+
+def _elementwise(op: Callable[..., Tensor]) -> Callable[[Any, Any], Tensor]:
+    """A binary step; a number takes the dtype of the tensor beside it."""
+
+    def step(x: Any, y: Any) -> Tensor:
+        if not isinstance(x, TensorNumber) and not isinstance(y, TensorNumber):
+            return op(x, y)
+        dtype = next(a.dtype for a in (x, y) if isinstance(a, Tensor))
+        wide = torch.float32 if dtype in HALVES else dtype
+        a, b = (v.to(wide) if isinstance(v, Tensor | TensorNumber) else v for v in (x, y))
+        return op(a, b).to(dtype)
+
+    return step
+
+
+def _extreme(op: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any, Any], Tensor]:
+    """maximum or minimum, which torch does not have for a number."""
+
+    def step(x: Any, y: Any) -> Tensor:
+        like = x if isinstance(x, Tensor) else y
+        return op(_tensor(x, like), _tensor(y, like))
+
+    return step
+
+
+def _tensor(value: Any, like: Tensor) -> Tensor:
+    """A number as a 0-d tensor of the dtype and device of `like`."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, TensorNumber):
+        return value.value.to(like.device, like.dtype)
+    return torch.full((), value, dtype=like.dtype, device=like.device)
+
+
+def clamp(x: Tensor, lo: Any, hi: Any) -> Tensor:
+    """x bounded by numbers, 0-d tensors or tensors, None for no bound; NaN stays NaN, and `hi` wins over `lo`."""
+    plain = not any(isinstance(b, Tensor | TensorNumber) for b in (lo, hi))
+    if plain:
+        return x if lo is None and hi is None else torch.clamp(x, lo, hi)
+    if lo is not None:
+        x = torch.maximum(x, _tensor(lo, x))
+    return x if hi is None else torch.minimum(x, _tensor(hi, x))
+
+
+def _reduction(op: Callable[..., Tensor], **fixed: Any) -> Callable[[Tensor, tuple[int, ...], bool], Tensor]:
+    def step(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+        return op(x, dim=dims or tuple(range(x.ndim)), keepdim=keepdim, **fixed)
+
+    return step
+
+
+def _slice(x: Tensor, dim: int, start: Any, stop: Any, step: Any) -> Tensor:
+    return torch.ops.aten.slice.Tensor(x, dim, start, stop, step)
+
+
+def _slice_scatter(x: Tensor, y: Tensor, dim: int, start: Any, stop: Any, step: Any) -> Tensor:
+    return torch.slice_scatter(x, y, dim, start, stop, step)
+
+
+def _cat(*xs_and_dim: Any) -> Tensor:
+    return torch.cat(xs_and_dim[:-1], xs_and_dim[-1])
+
+
+UNARY: tuple[str, ...] = (
+    "abs", "neg", "exp", "exp2", "log", "log1p", "log2", "sqrt", "rsqrt", "reciprocal", "sigmoid", "tanh", "erf",
+    "ceil", "floor", "round", "clone",
+)  # fmt: skip
+
+PRIMITIVES: dict[str, Callable[..., Tensor]] = {
+    **{op: getattr(torch, op) for op in UNARY},
+    "add": _elementwise(torch.add),
+    "sub": _elementwise(torch.sub),
+    "mul": _elementwise(torch.mul),
+    "div": _elementwise(torch.div),
+    "fdiv": _elementwise(torch.div),
+    "maximum": _extreme(torch.maximum),
+    "minimum": _extreme(torch.minimum),
+    "clamp": clamp,
+    "to": lambda x, dtype: x.to(DTYPES[dtype.name]),
+    "reshape": torch.reshape,
+    "permute": torch.permute,
+    "expand": lambda x, shape: x.expand(shape),
+    "slice": _slice,
+    "slice_scatter": _slice_scatter,
+    "cat": _cat,
+    "amax": _reduction(torch.amax),
+    "mean": _reduction(torch.mean),
+    "sum": _reduction(torch.sum),
+    "var": _reduction(torch.var, correction=0),
+    "matmul": torch.matmul,
+}
+
+
+# ---- torch ops
+
+
+def torch_op(name: str) -> Callable[..., Any]:
+    """What computes the torch op called `name` (`aten.gelu`, `_C.rms_norm`, `aten.add.Tensor`).
+
+    The meaning of an aten op is its decomposition in Inductor's table, not the eager kernel. Raises EvaluationError
+    where no such op is registered.
+    """
+    namespace, _, rest = name.partition(".")
+    found: Any = getattr(torch.ops, namespace)
+    try:
+        for part in rest.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        raise EvaluationError(f"this process has no torch op called {name}") from None
+    if namespace != "aten":
+        return found
+    overload = found if isinstance(found, torch._ops.OpOverload) else getattr(found, found.overloads()[0])
+    return _decomposition(overload) or found
+
+
+def _decomposition(op: torch._ops.OpOverload) -> Callable[..., Any] | None:
+    from torch._inductor.decomposition import select_decomp_table
+
+    return select_decomp_table().get(op)
+
+
+def _argument(argument: Any, written: dict[Any, Tensor], like: Tensor | None) -> Any:
+    """An argument as torch takes it; what the call writes is a buffer of its own."""
+    if isinstance(argument, Dtype):
+        return DTYPES[argument.name]
+    if isinstance(argument, TensorNumber):
+        return argument.value
+    if isinstance(argument, Overwritten):
+        written[argument.slot] = argument.value.clone()
+        return written[argument.slot]
+    if isinstance(argument, Buffer):
+        if argument.dtype is None or argument.shape is None or like is None:
+            raise EvaluationError(f"the buffer `out` in slot {argument.slot} has no known type")
+        dtype = DTYPES[argument.dtype.name]
+        written[argument.slot] = empty(argument.shape, argument.layout, dtype, like.device)
+        return written[argument.slot]
+    return [_argument(a, written, like) for a in argument] if isinstance(argument, tuple | list) else argument
