@@ -48,11 +48,15 @@ def _def_scope(elab: Elaborator, d: syntax.Def, e: syntax.Call, scope: Scope, fi
         raise Problem("RW204", f"{d.name} takes {len(params)} arguments ({_names(params)}), not {len(values)}", e.span)
     for k in e.kwargs:
         if k.name not in {p.name for p in params}:
-            raise Problem("RW211", f"{d.name} has no parameter `{k.name}`", k.span, closest(k.name, [p.name for p in params]))
+            raise Problem(
+                "RW211", f"{d.name} has no parameter `{k.name}`", k.span, closest(k.name, [p.name for p in params])
+            )
         given[k.name] = (elab.value(k.value, scope), k.value)
     instance = elab.item.solver.instance({})
     inner = Scope(elab.item, matched=scope.matched, given=scope.given, caller=scope, present=scope.present)
-    for p in sorted(params, key=lambda p: not isinstance(elab.checker.param_type(p), str)):  # numbers first: dims use them
+    for p in sorted(
+        params, key=lambda p: not isinstance(elab.checker.param_type(p), str)
+    ):  # numbers first: dims use them
         if p.name not in given:
             if p.default is None:
                 raise Problem("RW204", f"{d.name} needs `{p.name}`", e.span)
@@ -159,12 +163,12 @@ def call_op(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Val
     instance = elab.item.solver.instance(attrs)
     args = _operands(elab, op, e, scope, first, instance)
     call = elab.item.intern(Call(op.name, args, tuple(attrs.items()), e.func_span or e.span))
-    return tuple(
-        elab.item.intern(Result(call, i, instance.type(r.type))) for i, r in enumerate(op.results)
-    )
+    return tuple(elab.item.intern(Result(call, i, instance.type(r.type))) for i, r in enumerate(op.results))
 
 
-def _operands(elab: Elaborator, op: OpDef, e: syntax.Call, scope: Scope, first: Value, instance: Instance) -> tuple[Any, ...]:
+def _operands(
+    elab: Elaborator, op: OpDef, e: syntax.Call, scope: Scope, first: Value, instance: Instance
+) -> tuple[Any, ...]:
     values = _checked_count(elab, op, e, scope, first)
     args: list[Any] = []
     for info, (value, at) in zip(op.operands, values, strict=True):
@@ -215,7 +219,9 @@ def _checked_count(elab: Elaborator, op: OpDef, e: syntax.Call, scope: Scope, fi
     for info in op.operands[len(values) :]:
         if not info.has_default:
             hint = f"for no {info.name} write `none`" if info.optional else ""
-            raise Problem("RW204", f"{op.name} takes {len(op.operands)} operands ({names}), not {len(values)}", e.span, hint)
+            raise Problem(
+                "RW204", f"{op.name} takes {len(op.operands)} operands ({names}), not {len(values)}", e.span, hint
+            )
         pairs.append((Nothing(), e))
     return pairs
 
@@ -229,7 +235,9 @@ def _list_operand(elab: Elaborator, info: OperandInfo, value: Value, at: Any) ->
 
 def _check_present(elab: Elaborator, term: Term, optional: bool, what: str, span: syntax.Span) -> None:
     if isinstance(term, Operand) and term.optional and not optional:
-        raise Problem("RW307", f"{what} may not be `none`, and `{term.name}` may", span, f"write `when {term.name} != none`")
+        raise Problem(
+            "RW307", f"{what} may not be `none`, and `{term.name}` may", span, f"write `when {term.name} != none`"
+        )
 
 
 def _fit(elab: Elaborator, want: TensorType, term: Term, span: syntax.Span, what: str) -> None:
@@ -313,7 +321,11 @@ def check_attribute(a: Attribute, value: Scalar, span: syntax.Span, op: str) -> 
 
 
 def _shown(value: Any) -> str:
-    return {True: "true", False: "false", None: "none"}.get(value, str(value)) if not isinstance(value, int | float) or isinstance(value, bool) else str(value)
+    return (
+        {True: "true", False: "false", None: "none"}.get(value, str(value))
+        if not isinstance(value, int | float) or isinstance(value, bool)
+        else str(value)
+    )
 
 
 def _domain(a: Attribute) -> str:
@@ -328,7 +340,8 @@ def _known(elab: Elaborator, name: str, scope: Scope) -> bool:
         or name in elab.item.own
         or name in elab.checker.dtypes
         or name in ("bf16", "f16", "f32", "f64", "e4m3fn", "e4m3fnuz", "e5m2", "e8m0fnu", "i8", "i32", "i64", "u8")
-        or name[0].isupper() and name in elab.item.solver.used
+        or name[0].isupper()
+        and name in elab.item.solver.used
     )
 
 

@@ -84,7 +84,9 @@ class Elaborator:
         out: list[tuple[str | None, Term]] = []
         for e in es:
             if isinstance(e, syntax.Splat):
-                out.append((e.name, self.as_term(self.name(e.name, e, scope.child(element=True)), syntax.Var(e.span, e.name))))
+                out.append(
+                    (e.name, self.as_term(self.name(e.name, e, scope.child(element=True)), syntax.Var(e.span, e.name)))
+                )
                 continue
             value = self.value(e, scope)
             many = value if isinstance(value, tuple) else (value,)
@@ -176,7 +178,8 @@ class Elaborator:
             cell.busy = False
             if isinstance(value, Extern) and len(part.bind.targets) > 1:
                 value = tuple(
-                    self.item.intern(Extern(value.call, i, None, UNKNOWN, value.span)) for i in range(len(part.bind.targets))
+                    self.item.intern(Extern(value.call, i, None, UNKNOWN, value.span))
+                    for i in range(len(part.bind.targets))
                 )
             count = len(value) if isinstance(value, tuple) else 1
             if count != len(part.bind.targets):
@@ -253,7 +256,9 @@ class Elaborator:
         if isinstance(e.choices, str):
             members = self.checker.dtypes.get(e.choices)
             if members is None:
-                raise Problem("RW217", f"unknown dtype class `{e.choices}`", e.span, closest(e.choices, self.checker.dtypes))
+                raise Problem(
+                    "RW217", f"unknown dtype class `{e.choices}`", e.span, closest(e.choices, self.checker.dtypes)
+                )
             choices: list[Any] = [Dtype(m) for m in members]
         else:
             choices = [self.condition(c, scope) for c in e.choices]
@@ -332,7 +337,9 @@ class Elaborator:
         value = self.value(e.left, scope)
         if isinstance(value, tuple):
             self.as_term(value, e.left)
-        call = syntax.Call(e.span, e.stage.func, (e.left, *e.stage.args), e.stage.kwargs, e.stage.rest, e.stage.func_span)
+        call = syntax.Call(
+            e.span, e.stage.func, (e.left, *e.stage.args), e.stage.kwargs, e.stage.rest, e.stage.func_span
+        )
         return self.call(call, scope, first=value)
 
     def _call(self, e: syntax.Call, scope: Scope) -> Value:
@@ -387,7 +394,9 @@ class Elaborator:
         for argument, value, expr in zip(spec.arguments, values, e.args, strict=False):
             given[argument.name] = self.argument(argument.kind, value, expr, scope)
         for kwarg in e.kwargs:
-            argument = next((a for a in spec.arguments if a.name == kwarg.name or kwarg.name == "dim" and a.name == "dims"), None)
+            argument = next(
+                (a for a in spec.arguments if a.name == kwarg.name or kwarg.name == "dim" and a.name == "dims"), None
+            )
             if argument is None:
                 raise Problem(
                     "RW211", f"{e.func} has no argument `{kwarg.name}`", kwarg.span,
@@ -453,7 +462,11 @@ class Elaborator:
 
 def arithmetic(op: str, left: Any, right: Any) -> Scalar:
     """`left op right` of scalars, folded where both are numbers or sizes."""
-    if isinstance(left, Lit) and isinstance(right, Lit) and all(isinstance(v.value, int | float) for v in (left, right)):
+    if (
+        isinstance(left, Lit)
+        and isinstance(right, Lit)
+        and all(isinstance(v.value, int | float) for v in (left, right))
+    ):
         a, b = left.value, right.value
         folded = {"+": a + b, "-": a - b, "*": a * b}.get(op)
         if folded is None and b:

@@ -35,7 +35,9 @@ def op_signature(checker: Checker, op: syntax.Op) -> OpDef:
     for p in op.params.operands:
         info = checker.signatures.operand(p, own)
         if info is None:
-            raise Problem("RW308", f"`{p.name}` needs a type: only a fusion infers them", p.span, f"`{p.name}: real[*B, D]`")
+            raise Problem(
+                "RW308", f"`{p.name}` needs a type: only a fusion infers them", p.span, f"`{p.name}: real[*B, D]`"
+            )
         operands.append(info)
     classes = {o.type.dtype.key for o in operands if isinstance(o.type.dtype, DtypeVar)}
     results = tuple(checker.signatures.result(r, own, classes) for r in op.results)
@@ -150,13 +152,17 @@ def _holds(case: Case, pins: dict[str, Any]) -> Scalar:
     for name, value in case.pins:
         if name in pins:
             result = conditions.both(result, conditions.Lit(pins[name] == value))
-    return result if result == conditions.FALSE or not case.guards else Apply("and", (result, Apply("all", case.guards)))
+    return (
+        result if result == conditions.FALSE or not case.guards else Apply("and", (result, Apply("all", case.guards)))
+    )
 
 
 def _is_dim(sig: OpDef, name: str) -> bool:
     types = [o.type for o in sig.operands] + [r.type for r in sig.results]
     return any(
-        isinstance(t.dtype, Ref) and t.dtype.name == name or any(isinstance(d, Dim) and name in names(d) for d in t.shape or ())
+        isinstance(t.dtype, Ref)
+        and t.dtype.name == name
+        or any(isinstance(d, Dim) and name in names(d) for d in t.shape or ())
         for t in types
     )
 
@@ -262,7 +268,9 @@ def _operand_info(p: syntax.Param, item: Item, zonk: Zonk, written: set[str]) ->
     return OperandInfo(p.name, type_, optional, default, p.star, kind, p.span)
 
 
-def _result_infos(f: syntax.Fusion, outputs: list[tuple[str | None, Term]], terms: tuple[Term, ...]) -> tuple[ResultInfo, ...]:
+def _result_infos(
+    f: syntax.Fusion, outputs: list[tuple[str | None, Term]], terms: tuple[Term, ...]
+) -> tuple[ResultInfo, ...]:
     infos: list[ResultInfo] = []
     for (name, _), term in zip(outputs, terms, strict=True):
         name = name or "y"
@@ -408,6 +416,7 @@ def _declared(checker: Checker, r: syntax.Rule, item: Item, scope: Scope) -> Non
 
 def _right_only(r: syntax.Rule) -> set[str]:
     """Names under `where` that only the right side uses, directly or through other parts."""
+
     def reach(es: Any) -> set[str]:
         found: set[str] = set()
         todo = {v.name for v in syntax_names(es)} | {e.name for e in es if isinstance(e, syntax.Splat)}
@@ -434,12 +443,18 @@ def _used_once(checker: Checker, r: syntax.Rule) -> None:
     for v in syntax_names(tuple(parts)):
         uses.setdefault(v.name, []).append(v)
     splats = {s.name for side in (r.left, r.right) for s in side if isinstance(s, syntax.Splat)}
-    left_vars = {v.name for v in syntax_names((r.left, tuple(b for b in r.where if not set(b.targets) <= _right_only(r))))}
+    left_vars = {
+        v.name for v in syntax_names((r.left, tuple(b for b in r.where if not set(b.targets) <= _right_only(r))))
+    }
     for name, found in uses.items():
-        known = name in declared or name in targets or name in splats or name.startswith("_") or checker.is_constant(name)
+        known = (
+            name in declared or name in targets or name in splats or name.startswith("_") or checker.is_constant(name)
+        )
         if len(found) == 1 and name in left_vars and not known and not _carried_name(checker, r, name):
             hints = {"bfloat16": "a dtype? write `bf16`", "float32": "a dtype? write `f32`", "None": "write `none`"}
-            hint = hints.get(name, closest(name, [n for n in uses if n != name]) or f"to match anything write `_{name}`")
+            hint = hints.get(
+                name, closest(name, [n for n in uses if n != name]) or f"to match anything write `_{name}`"
+            )
             raise Problem("RW201", f"`{name}` is used once, on the left", found[0].span, hint)
     for t in targets:
         if t not in uses and t not in splats and not t.startswith("_"):
@@ -453,8 +468,12 @@ def _carried_name(checker: Checker, r: syntax.Rule, name: str) -> bool:
     for call in _calls(r.right):
         op = checker.op_names.get(call)
         fusion = checker.fusions.get(call)
-        if op and name in {p.name for p in op.params.attributes} or fusion and checker.knows_op(call) and (
-            checker.signature(call).attribute(name) is not None
+        if (
+            op
+            and name in {p.name for p in op.params.attributes}
+            or fusion
+            and checker.knows_op(call)
+            and (checker.signature(call).attribute(name) is not None)
         ):
             return True
     return False

@@ -131,7 +131,9 @@ class Checker:
         except Broken:
             pass
         except RecursionError:
-            self.diagnostics.append(Diagnostic("RW130", "an expression is nested too deep", self.spans.get(f"name:{name}") or _NOWHERE))
+            self.diagnostics.append(
+                Diagnostic("RW130", "an expression is nested too deep", self.spans.get(f"name:{name}") or _NOWHERE)
+            )
         if name is not None:
             self.broken.add(name)
         return None
@@ -168,7 +170,9 @@ def check(files: Iterable[syntax.File], firing: Iterable[str] | None = None) -> 
         pack = next((i for i in f.items if isinstance(i, syntax.Pack)), None)
         active = fires is None or f.path in fires
         if pack is not None and active:
-            packs[pack.name] = checker.guard(lambda pack=pack, f=f: _pack(checker, pack, f.path)) or _plain_pack(pack, f.path)
+            packs[pack.name] = checker.guard(lambda pack=pack, f=f: _pack(checker, pack, f.path)) or _plain_pack(
+                pack, f.path
+            )
         for item in f.items:
             if isinstance(item, syntax.Form | syntax.Impl):
                 checker.guard(lambda item=item: _attach(checker, ops, item))
@@ -223,7 +227,9 @@ def _attach(checker: Checker, ops: dict[str, OpDef], item: syntax.Form | syntax.
     case = items.check_spelling(checker, op, item, kind)
     have = op.forms if kind == "form" else op.impls
     if any(c.name == case.name for c in have):
-        raise Problem("RW208", f"{op.name} has {'a' if kind == 'form' else 'an'} {kind} called `{case.name}` already", item.span)
+        raise Problem(
+            "RW208", f"{op.name} has {'a' if kind == 'form' else 'an'} {kind} called `{case.name}` already", item.span
+        )
     ops[op.name] = evolve(op, forms=(*op.forms, case)) if kind == "form" else evolve(op, impls=(*op.impls, case))
 
 

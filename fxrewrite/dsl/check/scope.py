@@ -9,7 +9,18 @@ from attrs import define, field
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.solver import Solver
-from fxrewrite.dsl.core import UNKNOWN, Attribute, DtypeVar, Number, Operand, OperandInfo, Result, Scalar, Term, TensorType
+from fxrewrite.dsl.core import (
+    UNKNOWN,
+    Attribute,
+    DtypeVar,
+    Number,
+    Operand,
+    OperandInfo,
+    Result,
+    Scalar,
+    Term,
+    TensorType,
+)
 from fxrewrite.dsl.dims import Dim, Star
 from fxrewrite.dsl.syntax import Span
 

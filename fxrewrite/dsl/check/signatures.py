@@ -48,7 +48,9 @@ class Signatures:
                 raise Problem("RW311", f"`{t.layout.name}` is no attribute of type layout", t.layout.span)
             return Ref(t.layout.name)
         if t.layout.value not in LAYOUTS:
-            raise Problem("RW311", f'"{t.layout.value}" is no layout', t.layout.span, 'write "row", "col", "tma" or "swizzled"')
+            raise Problem(
+                "RW311", f'"{t.layout.value}" is no layout', t.layout.span, 'write "row", "col", "tma" or "swizzled"'
+            )
         return t.layout.value
 
     def dim(self, d: Any) -> Dim | Star:
@@ -74,7 +76,9 @@ class Signatures:
         if p.type is None:
             return None
         if p.type.name == "str":
-            return OperandInfo(p.name, TensorType(None, None), p.type.optional, p.default is not None, p.star, "str", p.span)
+            return OperandInfo(
+                p.name, TensorType(None, None), p.type.optional, p.default is not None, p.star, "str", p.span
+            )
         if p.type.name in ATTRIBUTE_TYPES and p.type.dims is None:
             raise Problem(
                 "RW310", f"`{p.name}` is of type {p.type.name}: an attribute", p.span, "attributes stand after `;`"

@@ -13,7 +13,6 @@ from fxrewrite.dsl.dims import Dim, Shape, Star
 from fxrewrite.dsl.syntax import Span
 
 
-
 def build(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     """The term of a built-in call. `values`: its arguments by name, terms and scalars."""
     x = values.get("x")
@@ -170,7 +169,9 @@ def slice_last(item: Item, x: Term, start: Scalar | None, stop: Scalar | None, s
         end = type_.shape[-1] if stop is None else as_dim(stop)
         size = dims.combine("-", end, as_dim(start or Lit(0)))
         if params[3] == Lit(2):
-            size = dims.combine("//", dims.combine("+", size, dims.constant(1 if start is None else 0)), dims.constant(2))
+            size = dims.combine(
+                "//", dims.combine("+", size, dims.constant(1 if start is None else 0)), dims.constant(2)
+            )
             half = dims.exact_quotient(type_.shape[-1], 2)
             size = half if half is not None and stop is None else size
         shape = (*type_.shape[:-1], size)
