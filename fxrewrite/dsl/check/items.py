@@ -123,7 +123,7 @@ def _equation(
     pins = {k: v for k, v in (p for p in map(conditions.pin, conds) if p is not None)}
     said = {v.name for part in (equation, op.where) for v in syntax_names(part)} | _carried(checker, equation, op)
     for a in sig.attributes:
-        if a.name not in said and a.name not in pins and a.default is not NO_DEFAULT and not _is_dim(sig, a.name):
+        if a.name not in said and a.name not in pins and a.default is not NO_DEFAULT and not _in_types(sig, a.name):
             pins[a.name] = a.default
     scope.present = present(conds)
     for name, value in pins.items():
@@ -157,11 +157,10 @@ def _holds(case: Case, pins: dict[str, Any]) -> Scalar:
     )
 
 
-def _is_dim(sig: OpDef, name: str) -> bool:
+def _in_types(sig: OpDef, name: str) -> bool:
     types = [o.type for o in sig.operands] + [r.type for r in sig.results]
     return any(
-        isinstance(t.dtype, Ref)
-        and t.dtype.name == name
+        Ref(name) in (t.dtype, t.layout)
         or any(isinstance(d, Dim) and name in names(d) for d in t.shape or ())
         for t in types
     )
