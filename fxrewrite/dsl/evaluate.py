@@ -21,8 +21,8 @@ from fxrewrite.dsl.scalars import UNKNOWN, Env, holds, scalar, sizes, value
 from fxrewrite.dsl.wording import said, text, with_values
 
 __all__ = [
-    "UNKNOWN", "Algebra", "Bindings", "Buffer", "Env", "EvaluationError", "Overwritten", "bind", "choose", "evaluate",
-    "evaluate_case", "evaluate_terms", "fill_attributes", "holds", "scalar", "value",
+    "UNKNOWN", "Algebra", "Bindings", "Buffer", "Env", "EvaluationError", "Overwritten", "bind", "choose",
+    "evaluate", "evaluate_bound", "evaluate_case", "evaluate_terms", "fill_attributes", "holds", "scalar", "value",
 ]  # fmt: skip
 
 
@@ -142,11 +142,16 @@ def evaluate(
     may be left out at the end. `attributes`: by name, defaults filled in. Raises EvaluationError with a reason that a
     user can read: wrong operands or attributes, a width that does not divide, `requires` not met, no equation.
     """
-    bindings = bind(program, op, operands, attributes, algebra, facts)
-    if not bindings.op.equations:
-        values = [bindings.operands[o.name] for o in bindings.op.operands]
-        return tuple(algebra.reference(bindings.op, values, bindings.attributes))
-    return evaluate_terms(choose(bindings).outputs, bindings)
+    return evaluate_bound(bind(program, op, operands, attributes, algebra, facts))
+
+
+def evaluate_bound(bindings: Bindings) -> tuple[Any, ...]:
+    """One value for each result of the op that is bound: its first equation that holds, else its `ref`."""
+    op = bindings.op
+    if op.equations:
+        return evaluate_terms(choose(bindings).outputs, bindings)
+    values = [bindings.operands[o.name] for o in op.operands]
+    return tuple(bindings.algebra.reference(op, values, bindings.attributes))
 
 
 def bind(

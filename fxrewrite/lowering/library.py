@@ -1,0 +1,238 @@
+"""Every op that a program declares, as an op of `torch.library`: `fxrewrite::<name>`, and `.dyn` beside it.
+
+    op = op_for(program, "rms_norm_fp8")            # an OpOverload; registered when it is first asked for
+    qx, sx = op(x, w, None, 1e-6)                   # operands, then attributes, by position or by name
+    op_for(program, "rms_norm_fp8", dyn=True)       # float attributes are 0-d tensors
+
+The kernel evaluates the definition eagerly; the fake kernel, which gives shapes to a compiler, reads the declared types
+only. A gradient is that of the definition, which is evaluated again in the backward pass.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from attrs import define, field
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from fxrewrite.dsl import digest, packs, syntax
+from fxrewrite.dsl.core import Attribute, Dtype, OpDef, Program, ResultInfo
+from fxrewrite.dsl.evaluate import UNKNOWN, Bindings, EvaluationError, bind, evaluate, evaluate_bound, value
+from fxrewrite.dsl.scalars import sizes
+from fxrewrite.lowering.eager import DTYPES, NAMES, Torch
+from fxrewrite.lowering.layouts import empty, stored
+from fxrewrite.lowering.schema import schema
+
+NAMESPACE = "fxrewrite"
+OVERLOADS = {"": False, ".dyn": True}  # overload -> are float attributes tensors?
+
+
+def op_for(program: Program, name: str, dyn: bool = False) -> OpOverload:
+    """The torch op of `name` in `program`, registered now if it is not yet. Any thread may call this.
+
+    It is `torch.ops.fxrewrite.<name>`, or `<name>_<digest>` where that name belongs to another definition: the shipped
+    one if there is one, else the first that was registered. Raises EvaluationError where the program has no such op.
+    """
+    packet = getattr(getattr(torch.ops, NAMESPACE), _registry.name_of(program, name))
+    return packet.dyn if dyn else packet.default
+
+
+def register(program: Program) -> None:
+    """Register every op of `program`, for code that names them and was compiled elsewhere (a warm cache, an export)."""
+    for name in program.ops:
+        _registry.name_of(program, name)
+
+
+@define
+class _Registry:
+    """Which definitions are registered, under which names."""
+
+    library: torch.library.Library = field(factory=lambda: torch.library.Library(NAMESPACE, "FRAGMENT"))
+    lock: threading.RLock = field(factory=threading.RLock)
+    digests: dict[str, str] = field(factory=dict)  # registered name -> digest of the definition
+    found: dict[tuple[int, str], tuple[weakref.ref[Program], str]] = field(
+        factory=dict
+    )  # (id of a program, op) -> name
+
+    def name_of(self, program: Program, name: str) -> str:
+        """The registered name of an op of `program`."""
+        known = self.found.get((id(program), name))
+        if known is not None and known[0]() is program:
+            return known[1]
+        with self.lock:
+            registered = self.register(program, name)
+            self.found[id(program), name] = (weakref.ref(program), registered)
+            return registered
+
+    def register(self, program: Program, name: str) -> str:
+        """Register an op of `program`, unless its definition is registered, and return its name there."""
+        if name not in program.ops:
+            raise EvaluationError(f"no op is called `{name}`")
+        meaning = digest.of_op(program, name)
+        plain = self.digests.get(name, meaning) == meaning and (name in self.digests or _may_take_name(program, name))
+        registered = name if plain else f"{name}_{meaning[:8]}"
+        if registered not in self.digests:
+            for overload, dyn in OVERLOADS.items():
+                _register(self.library, registered + overload, program, program.ops[name], dyn)
+            self.digests[registered] = meaning
+        return registered
+
+
+_registry = _Registry()  # the one registry of ops: torch's own is global too
+
+
+def _may_take_name(program: Program, name: str) -> bool:
+    """Is the plain name free for this definition? A shipped op keeps its name, whatever is registered first."""
+    if name not in shipped_names():
+        return True
+    span = program.ops[name].span
+    return span is not None and program.sources.get(span.file) == shipped_names()[name]
+
+
+@cache
+def shipped_names() -> dict[str, str]:
+    """The shipped ops and fusions: name to the text of the file that declares it."""
+    files, _ = packs.resolve(packs.shipped())
+    vocabulary, _ = packs.vocabulary()
+    declared = (syntax.Op, syntax.Fusion)
+    return {i.name: f.source for f in (*vocabulary, *files) for i in f.items if isinstance(i, declared)}
+
+
+# ---- one op
+
+
+def _register(library: torch.library.Library, name: str, program: Program, op: OpDef, dyn: bool) -> None:
+    qualified = f"{NAMESPACE}::{name}"
+    library.define(name + schema(op, dyn), tags=(torch.Tag.pt2_compliant_tag,))
+    library.impl(name, _kernel(program, op), "CompositeExplicitAutograd")
+    torch.library.register_fake(qualified, _fake(program, op), lib=library)
+    torch.library.register_autograd(qualified, _backward(program, op), setup_context=_save_for_backward, lib=library)
+
+
+def _kernel(program: Program, op: OpDef) -> Callable[..., Any]:
+    """Evaluates the definition; results lie in the declared layouts, in memory of their own."""
+
+    def kernel(*args: Any) -> Any:
+        operands, attributes = split_arguments(op, args)
+        bindings = bind(program, op, operands, attributes, Torch())
+        return _results(op, evaluate_bound(bindings), bindings, args)
+
+    return kernel
+
+
+def _fake(program: Program, op: OpDef) -> Callable[..., Any]:
+    """Results without data, from the declared types; where those leave a size open, from the definition."""
+
+    def fake(*args: Any) -> Any:
+        operands, attributes = split_arguments(op, args)
+        bindings = bind(program, op, operands, attributes, Torch())
+        declared = [_declared(r, bindings, _device(args)) for r in op.results]
+        if any(d is None for d in declared):
+            return _results(op, evaluate_bound(bindings), bindings, args)
+        return declared[0] if len(declared) == 1 else tuple(declared)
+
+    return fake
+
+
+def split_arguments(op: OpDef, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The operands and the attributes among the positional arguments of a torch op; what is left out stays out."""
+    count = len(op.operands)
+    attributes = {a.name: _attribute(v) for a, v in zip(op.attributes, args[count:]) if not _filled_in(a, v)}
+    return list(args[:count]), attributes
+
+
+def _attribute(given: Any) -> Any:
+    return NAMES.get(given, str(given)) if isinstance(given, torch.dtype) else given
+
+
+def _filled_in(a: Attribute, given: Any) -> bool:
+    """Is it a default that torch filled in for autograd? It writes a dtype as the number that stands in the schema."""
+    return a.type == "dtype" and isinstance(given, int)
+
+
+def _device(args: Sequence[Any]) -> torch.device:
+    leaves, _ = tree_flatten(list(args))
+    return next((a.device for a in leaves if isinstance(a, Tensor) and a.ndim), torch.device("cpu"))
+
+
+def _declared(result: ResultInfo, bindings: Bindings, device: torch.device) -> Any:
+    """An empty tensor (a list of them) of the declared type; None where the type leaves something open."""
+    type_ = result.type
+    dtype: Any = UNKNOWN if type_.dtype is None else value(type_.dtype, bindings)
+    shape: Any = UNKNOWN if type_.shape is None else sizes(type_.shape, bindings)
+    if not isinstance(dtype, Dtype) or shape is UNKNOWN:
+        return None
+    count = next((len(bindings.operands[o.name]) for o in bindings.op.operands if o.star), 0) if result.star else 1
+    made = [empty(shape, _layout(result, bindings), DTYPES[dtype.name], device) for _ in range(count)]
+    return made if result.star else made[0]
+
+
+def _layout(result: ResultInfo, bindings: Bindings) -> str:
+    layout = result.type.layout
+    return layout if isinstance(layout, str) else bindings.attributes[layout.name]
+
+
+def _results(op: OpDef, values: Sequence[Any], bindings: Bindings, args: Sequence[Any]) -> Any:
+    """Values as the op returns them: in the declared layout, none in the memory of an argument or of another result."""
+    leaves, _ = tree_flatten(list(args))
+    taken = {a.untyped_storage().data_ptr() for a in leaves if isinstance(a, Tensor)} - {0}
+    out: list[Any] = []
+    for result, found in zip(op.results, values):
+        made: list[Tensor] = []
+        for v in found if result.star else [found]:
+            made.append(stored(v, _layout(result, bindings), taken))
+            taken.add(made[-1].untyped_storage().data_ptr())
+        out.append(made if result.star else made[0])
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+# ---- gradients
+
+
+def _save_for_backward(ctx: Any, inputs: Any, output: Any) -> None:
+    leaves, ctx.spec = tree_flatten(list(inputs))
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*(a for a in leaves if isinstance(a, Tensor)))
+    ctx.others = [None if isinstance(a, Tensor) else (a,) for a in leaves]  # a tensor's place holds None
+
+
+def _backward(program: Program, op: OpDef) -> Callable[..., Any]:
+    """The gradient of the definition, evaluated again on the saved arguments."""
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        again = torch.is_grad_enabled()  # a second derivative is asked for
+        saved = iter(ctx.saved_tensors)
+        leaves = [next(saved) if other is None else other[0] for other in ctx.others]
+        with torch.enable_grad():
+            inputs = [a.view_as(a) if isinstance(a, Tensor) and a.requires_grad else a for a in leaves]
+            operands, attributes = split_arguments(op, tree_unflatten(inputs, ctx.spec))
+            values = evaluate(program, op, operands, attributes, Torch())
+        wanted = [i for i, a in enumerate(inputs) if isinstance(a, Tensor) and a.requires_grad]
+        found = _gradients(values, grads, [inputs[i] for i in wanted], again)
+        out: list[Any] = [None] * len(leaves)
+        for i, g in zip(wanted, found):
+            out[i] = g
+        return tuple(tree_unflatten(out, ctx.spec))
+
+    return backward
+
+
+def _gradients(
+    values: Sequence[Any], grads: Sequence[Any], inputs: list[Tensor], again: bool
+) -> Sequence[Tensor | None]:
+    pairs = [(v, g) for v, g in zip(_flat(values), _flat(grads)) if g is not None and v.requires_grad]
+    if not pairs or not inputs:
+        return [None] * len(inputs)
+    outputs, given = zip(*pairs)
+    return torch.autograd.grad(outputs, inputs, given, allow_unused=True, create_graph=again)
+
+
+def _flat(nested: Sequence[Any]) -> list[Any]:
+    return [x for item in nested for x in (item if isinstance(item, list | tuple) else [item])]
