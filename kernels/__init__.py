@@ -1,1 +1,5 @@
-"""The kernel generator and hand-written kernels; nothing here imports `fxrewrite`."""
+"""Kernels for the ops that `.rw` files declare: a registry of hand-written ones. Imports nothing of `fxrewrite`."""
+
+from fxrewrite_kernels.registry import find, names, register, unregister
+
+__all__ = ["find", "names", "register", "unregister"]

@@ -1,0 +1,121 @@
+"""The rules in front of Inductor: a `torch.compile` backend, options for plain Inductor, and rewriting without a compiler."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from fxrewrite.dsl.syntax import File
+from fxrewrite.lowering.config import Config, check_flags, load_program, make_config
+from fxrewrite.lowering.graph_pass import RewritePass, logger
+from fxrewrite.patterns.events import recording
+
+HOOK = "post_grad_custom_pre_pass"
+Packs = Sequence[str | Path | File] | str | Path | None
+
+
+def make_pass(config: Config) -> RewritePass:
+    """The pass for these settings. Raises RuleError where a file is wrong."""
+    start = time.perf_counter()
+    program = load_program(config)
+    seconds = Counter({"parse": time.perf_counter() - start})
+    for line in check_flags(program, config):
+        logger.warning(line)
+    return RewritePass(program, config, seconds)
+
+
+def backend(
+    packs: Packs = None, *, level: str = "O2", flags: Mapping[str, bool] | None = None, providers: Iterable[str] | None = None,
+    tokens: tuple[int, int | None] | None = None, allow_relaxed: bool = False, strict: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """A backend for `torch.compile(model, backend=...)`: Inductor with the rules of `packs` in it.
+
+    `packs` replaces the shipped list ("default" names it). `level`: O0 to O3; `flags`: flag, pack or `pack.rule` -> on or off.
+    `providers`: see `fxrewrite packs`. `tokens`: a range of token counts that may be assumed. `strict`: an error in a rule raises.
+    `options`: options of Inductor. Raises RuleError where a rule file is wrong, ConfigError where a setting is.
+    """
+    config = make_config(packs, level, flags, providers, allow_relaxed, tokens, strict)
+    pass_ = make_pass(config)
+
+    def compile_with_rules(gm: GraphModule, example_inputs: list[Any], **kwargs: Any) -> Any:
+        return _compile(gm, example_inputs, pass_, {**(options or {}), **kwargs.get("options", {})})
+
+    compile_with_rules.rewrite_pass = pass_  # type: ignore[attr-defined]
+    return compile_with_rules
+
+
+def _compile(gm: GraphModule, example_inputs: list[Any], pass_: RewritePass, options: Mapping[str, Any]) -> Any:
+    from torch._inductor.compile_fx import compile_fx
+
+    before = pass_.calls
+    patches = {**options, HOOK: chained(pass_, options.get(HOOK) or getattr(torch._inductor.config, HOOK))}
+    compiled = compile_fx(gm, example_inputs, config_patches=patches)
+    if pass_.calls == before:
+        for log in recording():
+            log.cached += 1
+    return compiled
+
+
+def chained(pass_: RewritePass, other: Any) -> Any:
+    """Our pass after one that the user has on the same hook."""
+    return pass_ if other is None or other is pass_ else _Chain(other, pass_)
+
+
+class _Chain(torch._inductor.custom_graph_pass.CustomGraphPass):
+    def __init__(self, first: Any, second: RewritePass):
+        self.first, self.second = first, second
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        self.first(graph)
+        self.second(graph)
+
+    def __deepcopy__(self, memo: Any) -> _Chain:
+        return self
+
+    def uuid(self) -> Any:
+        first = self.first.uuid() if hasattr(self.first, "uuid") else None
+        return None if first is None else (first, self.second.uuid())
+
+
+@lru_cache(maxsize=1)
+def _default() -> Callable[..., Any]:
+    return backend()
+
+
+def fxrewrite(gm: GraphModule, example_inputs: list[Any], **kwargs: Any) -> Any:
+    """`torch.compile(model, backend="fxrewrite")`: the shipped packs at their defaults. `options=` goes to `backend`."""
+    options = kwargs.pop("options", None)
+    return (backend(**options) if options else _default())(gm, example_inputs)
+
+
+def inductor_options(packs: Packs = None, **settings: Any) -> dict[str, Any]:
+    """Options for plain Inductor, `torch.compile(model, options=...)`, with our pass on its post-grad hook. `settings` as `backend`."""
+    settings.pop("options", None)
+    config = make_config(packs, **settings)
+    return {HOOK: make_pass(config)}
+
+
+def rewrite(
+    program: GraphModule | torch.export.ExportedProgram, packs: Packs = None, **settings: Any
+) -> GraphModule | torch.export.ExportedProgram:
+    """Rewrite a graph in place, without a compiler, and return it. `settings` as `backend`.
+
+    Every node needs `meta["val"]` (as `make_fx` with fake tensors, aot_autograd and `torch.export` leave it). Raises ValueError where
+    it is missing, RuleError where a rule file is wrong.
+    """
+    gm = program.graph_module if isinstance(program, torch.export.ExportedProgram) else program
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and "val" not in node.meta:
+            raise ValueError(f"node {node.name} has no meta['val']; trace with fake tensors (make_fx, torch.export)")
+    make_pass(make_config(packs, **settings))(gm.graph)
+    gm.graph.lint()
+    gm.recompile()
+    return program

@@ -1,0 +1,125 @@
+"""What is on: packs, level, flags, providers, and the token range that may be assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import field, frozen
+
+from fxrewrite.dsl import packs as pack_files
+from fxrewrite.dsl.check.problem import closest
+from fxrewrite.dsl.core import Program, RuleDef
+from fxrewrite.dsl.scalars import Env, holds
+from fxrewrite.dsl.syntax import File
+from fxrewrite.lowering.providers import DEFAULT
+
+LEVELS = ("O0", "O1", "O2", "O3")
+Packs = Sequence[str | Path | File]
+
+
+class ConfigError(ValueError):
+    """A setting that means nothing: an unknown level, flag or token range."""
+
+
+@frozen
+class Config:
+    """The settings of a backend or pass.
+
+    `packs`: names of shipped packs, "default" for the shipped list, paths of `.rw` files. `level`: O0 to O3. `flags`: flag, pack, or
+    `pack.rule` -> on or off; they beat the level. `providers`: names in order. `tokens`: the range (lo, hi) of token counts that is
+    assumed, hi None for no bound. `strict`: an error in a rule raises.
+    """
+
+    packs: tuple[str | Path | File, ...] = ("default",)
+    level: str = "O2"
+    flags: Mapping[str, bool] = field(factory=dict)
+    providers: tuple[str, ...] = DEFAULT
+    allow_relaxed: bool = False
+    tokens: tuple[int, int | None] | None = None
+    strict: bool = False
+
+
+def make_config(
+    packs: Packs | str | Path | None = None, level: str = "O2", flags: Mapping[str, bool] | None = None,
+    providers: Iterable[str] | None = None, allow_relaxed: bool = False, tokens: tuple[int, int | None] | None = None,
+    strict: bool = False,
+) -> Config:  # fmt: skip
+    """A checked `Config`. Raises ConfigError for a level that is none and a token range that is empty."""
+    if level not in LEVELS:
+        raise ConfigError(f"no level is called {level!r}; levels are {', '.join(LEVELS)}")
+    if tokens is not None:
+        low, high = tokens
+        if low < 0 or (high is not None and high < low):
+            raise ConfigError(f"tokens=({low}, {high}) is no range: give (lowest, highest), highest None for no bound")
+    if isinstance(packs, str | Path):
+        packs = [packs]
+    if isinstance(providers, str):
+        providers = [providers]
+    return Config(
+        ("default",) if packs is None else tuple(packs), level, dict(flags or {}),
+        DEFAULT if providers is None else tuple(providers), allow_relaxed, tokens, strict,
+    )  # fmt: skip
+
+
+@frozen
+class Status:
+    """Is a rule on, and what decided."""
+
+    on: bool
+    reason: str = ""  # "pack off" or "level" where it is off
+    by: str = ""
+
+
+def rule_status(program: Program, rule: RuleDef, config: Config) -> Status:
+    """Whether `rule` takes part: its own flag and the pack's, then the level."""
+    pack = program.packs.get(rule.pack or "")
+    flag = rule.flag or (pack.flag if pack else None)
+    for name in (rule.full_name, rule.name, flag, rule.pack):
+        if name is not None and name in config.flags:
+            on = config.flags[name]
+            return Status(on, "" if on else "pack off", f"flag {name} = {str(on).lower()}")
+    if pack is not None and pack.when:
+        held = holds(pack.when, Env(facts=machine_facts()))
+        if held is not True:
+            return Status(False, "pack off", f"pack {pack.name}: its `when` is {'unknown' if held is None else 'false'} here")
+    level = rule.level or (pack.level if pack else "O0")
+    if level in (None, "none"):
+        return Status(False, "level", f"only its flag {flag} turns it on" if flag else "only its flag turns it on")
+    if level > config.level:
+        return Status(False, "level", f"it needs {level}, and the level is {config.level}")
+    if config.level == "O0" and pack is not None:
+        return Status(False, "level", "the level is O0")
+    return Status(True, "", f"level {config.level}")
+
+
+def check_flags(program: Program, config: Config) -> list[str]:
+    """One line for each flag that names nothing that is loaded."""
+    known: set[str] = set()
+    for rule in program.rules:
+        pack = program.packs.get(rule.pack or "")
+        known |= {rule.full_name, rule.name, rule.pack or "", rule.flag or "", (pack.flag if pack else "") or ""}
+    return [
+        f"the flag {name!r} names no loaded pack, rule or flag; {closest(name, known) or 'see `fxrewrite packs`'}"
+        for name in config.flags
+        if name not in known
+    ]
+
+
+def machine_facts() -> dict[str, Any]:
+    """What conditions may ask of the machine: `sm` (90 for an H100; 0 without CUDA), `rocm`, `world`."""
+    cuda = torch.cuda.is_available()
+    major, minor = torch.cuda.get_device_capability() if cuda and torch.version.hip is None else (0, 0)
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return {
+        "sm": major * 10 + minor,
+        "rocm": torch.version.hip is not None,
+        "world": torch.distributed.get_world_size() if distributed else 1,
+    }
+
+
+def load_program(config: Config) -> Program:
+    """The checked program of the packs. Raises RuleError with every diagnostic."""
+    return pack_files.load(config.packs)

@@ -1,0 +1,155 @@
+"""Writing the right side of a rule: its calls through their providers, its primitives in the running dialect."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from fxrewrite.dsl.core import Call, Dtype, Lit, Number, OpDef, Operand, Prim, Program, Ref, Result, Size, Term
+from fxrewrite.dsl.evaluate import EvaluationError
+from fxrewrite.lowering.layouts import strides
+from fxrewrite.lowering.providers import Provider, Providers
+from fxrewrite.lowering.replace import Editor, Plan, Refusal
+from fxrewrite.lowering.types import ResultType, result_types
+from fxrewrite.patterns.dialect import WRITERS
+from fxrewrite.patterns.guards import UNKNOWN, Guards
+from fxrewrite.patterns.values import Value
+
+aten = torch.ops.aten
+
+
+class Emitter:
+    """Writes the right side of one match. `used` says which provider each call got."""
+
+    def __init__(self, program: Program, providers: Providers, editor: Editor, plan: Plan):
+        self.program, self.providers, self.editor, self.plan = program, providers, editor, plan
+        self.bindings = plan.found.bindings
+        self.calls: dict[Call, list[Any]] = {}
+        self.used: list[str] = []
+        self.guards = Guards(lambda name: self.bindings.get(name, UNKNOWN))
+
+    def outputs(self) -> list[Any]:
+        """A node, or a list of nodes, for each output of the rule."""
+        return [self.term(t) for t in self.plan.found.rule.right]
+
+    def term(self, t: Term) -> Any:
+        """The node of a term; the number where it is one, None where it is `none`."""
+        if isinstance(t, Result):
+            if t.call not in self.calls:
+                self.calls[t.call] = self.call(t.call)
+            return self.calls[t.call][t.index]
+        if isinstance(t, Operand):
+            return self.operand(self.bindings.get(t.name))
+        if isinstance(t, Number):
+            return self.guards.value(t.value)
+        if isinstance(t, Prim):
+            args = [self.term(a) for a in t.args]
+            return WRITERS[t.op](self.editor.dialect, self.editor.call, *args, *(self.guards.value(p) for p in t.params))
+        raise Refusal("rule failed", f"cannot write {type(t).__name__}")
+
+    def operand(self, value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return [self.operand(v) for v in value]
+        return self.editor.node(value) if isinstance(value, Value) else value
+
+    # ---- calls
+
+    def call(self, call: Call) -> list[Any]:
+        """The results of a call of a declared op, from the first provider that serves it."""
+        op = self.program.ops[call.op]
+        values = [self.value(a) for a in call.args]
+        attributes = {n: self.attribute(s) for n, s in call.attrs}
+        try:
+            types = result_types(op, values, attributes, self.editor.truth)
+        except EvaluationError as error:
+            raise Refusal("guard false", str(error), f"the types of {op.name}") from error
+        provider = self.providers.choose(op, values, attributes, self.editor.truth)
+        self.used.append(provider.name)
+        nodes = [self.operand(v) for v in values]
+        like = self.plan.anchor
+        if provider.case is not None:
+            return self.providers.write(provider, self.editor, op, nodes, values, attributes, types, like)
+        return self.registered(op, provider, nodes, attributes, types, like)
+
+    def value(self, arg: Any) -> Any:
+        """An operand of a call as a value of the table: nested calls are written first and become values."""
+        if isinstance(arg, Operand):
+            return self.bindings.get(arg.name)
+        if isinstance(arg, tuple):
+            return [self.value(a) for a in arg]
+        if isinstance(arg, Lit):
+            return arg.value
+        node = self.term(arg) if hasattr(arg, "type") else None
+        return self.editor.table.of_node.get(node) or _value_of(self.editor, node) if isinstance(node, Node) else node
+
+    def attribute(self, scalar: Any) -> Any:
+        """An attribute: a constant, or a value that holds a number."""
+        if isinstance(scalar, Ref) and scalar.name in self.bindings:
+            return self.bindings[scalar.name]
+        if isinstance(scalar, Lit | Dtype | Ref | Size):
+            found = self.guards.value(scalar)
+            if found is not UNKNOWN:
+                return found
+        raise Refusal("rule failed", f"the attribute {scalar} has no value")
+
+    def registered(
+        self, op: OpDef, provider: Provider, nodes: list[Any], attributes: dict[str, Any], types: list[ResultType], like: Node
+    ) -> list[Any]:
+        """The registered op, with float attributes as 0-d tensors where one is a value of the graph."""
+        dyn = any(isinstance(v, Value) for v in attributes.values())
+        target = provider.target(dyn)
+        floats = {a.name for a in op.attributes if a.type == "float"}
+        args = [*nodes, *(self.number(v, dyn and n in floats) for n, v in attributes.items())]
+        editor = self.editor
+        vals = [self.fake(t, r.star, nodes, like, i) for i, (t, r) in enumerate(zip(types, op.results, strict=True))]
+        node = editor.call(target, *args, val=vals[0] if len(vals) == 1 else tuple(vals), like=like)
+        results = [node] if len(vals) == 1 else [editor.call(operator.getitem, node, i, val=v, like=like) for i, v in enumerate(vals)]
+        return [
+            [editor.call(operator.getitem, n, j, val=v, like=like) for j, v in enumerate(val)] if r.star else n
+            for n, val, r in zip(results, vals, op.results, strict=True)
+        ]
+
+    def number(self, value: Any, tensor: bool) -> Any:
+        """An attribute as an argument: a node, or a constant; `tensor`: as a 0-d tensor."""
+        if isinstance(value, Value):
+            node = self.editor.node(value)
+            if value.op == "symfloat":
+                return self.editor.call(aten.scalar_tensor.default, node, dtype=torch.float64)
+            return node
+        if tensor and value is not None:
+            return self.editor.call(aten.full.default, [], value, dtype=torch.float64, device=torch.device("cpu"), pin_memory=False)
+        return value
+
+    def fake(self, t: ResultType, star: bool, nodes: list[Any], like: Node, index: int) -> Any:
+        """The fake value of a result: that of the node that it replaces where there is one of this type, else a new one."""
+        if star:
+            count = len(next(n for n in nodes if isinstance(n, list)))
+            return [self.fake_one(t, like) for _ in range(count)]
+        return self.fake_one(t, like)
+
+    def fake_one(self, t: ResultType, like: Node) -> torch.Tensor:
+        sizes = [self.symbolic(s) for s in t.shape]
+        device = like.meta["val"].device
+        with self.editor.fake_mode:
+            return torch.empty_strided(sizes, strides(sizes, t.layout), dtype=t.dtype, device=device)
+
+    def symbolic(self, s: Any) -> Any:
+        """A size as an int or a SymInt of the graph's shape environment."""
+        if isinstance(s, int):
+            return s
+        node = self.editor.table.size_nodes.get(s)
+        if node is not None:
+            return node.meta["val"]
+        env = self.editor.fake_mode.shape_env
+        return env.create_symintnode(s, hint=None)
+
+
+def _value_of(editor: Editor, node: Node) -> Value:
+    from fxrewrite.patterns.dialect import read_node
+
+    return read_node(editor.table, node)
+
+

@@ -1,0 +1,293 @@
+"""Rules on one graph: clean up, read, recognise, plan, fire, and say what happened."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from attrs import define, field
+from torch.fx import Graph, Node
+
+from fxrewrite.dsl.core import Program, RuleDef
+from fxrewrite.lowering.config import Config, machine_facts, rule_status
+from fxrewrite.lowering.emit import Emitter
+from fxrewrite.lowering.providers import KEPT, Providers
+from fxrewrite.lowering.replace import MARK, Editor, Plan, Refusal, describe, fire, plan
+from fxrewrite.patterns import hosting
+from fxrewrite.patterns.dialect import Dialect, detect
+from fxrewrite.patterns.events import Event, recording, source_line
+from fxrewrite.patterns.forms import Library
+from fxrewrite.patterns.guards import UNKNOWN, Guards
+from fxrewrite.patterns.near import near_misses
+from fxrewrite.patterns.values import Value
+from fxrewrite.patterns.views import Found, Sweep
+
+ROUNDS = 4  # how often losers get a second chance when a winner was refused
+
+
+class RuleFailure(Exception):
+    """A rule raised in strict mode."""
+
+
+@define(eq=False)
+class Engine:
+    """A program with its settings, ready to rewrite graphs. Holds no state of any graph."""
+
+    program: Program
+    config: Config
+    library: Library
+    active: dict[str, RuleDef]
+    providers: Providers
+    seconds: Counter[str]
+
+    @classmethod
+    def make(cls, program: Program, config: Config, seconds: Counter[str] | None = None) -> Engine:
+        """Compile the rules that are on."""
+        start = time.perf_counter()
+        active = [r for r in program.rules if rule_status(program, r, config).on and r.stage == "fuse"]
+        facts = machine_facts()
+        machine = {name: (lambda v=value: v) for name, value in facts.items()}
+        library = Library(
+            program, tuple(active), lambda p, s: s.sweep.emit_view(p, s), lambda p, s: s.sweep.emit_match(p, s), machine
+        )
+        providers = Providers(program, config.providers, config.allow_relaxed, facts)
+        seconds = Counter() if seconds is None else seconds
+        seconds["compile"] += time.perf_counter() - start
+        return cls(program, config, library, {r.full_name: r for r in active}, providers, seconds)
+
+    def run(self, graph: Graph) -> Run:
+        """Rewrite `graph` in place."""
+        run = Run(self, graph)
+        with _no_collection():
+            run.execute()
+        return run
+
+
+@contextmanager
+def _no_collection() -> Any:
+    """Many small objects, none of them garbage: the collector would only look at them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@define(eq=False)
+class Run:
+    """One graph. `fired`: matches carried out; `refused`: match -> why not."""
+
+    engine: Engine
+    graph: Graph
+    sweep: Sweep = field(init=False)
+    dialect: Dialect = field(init=False)
+    fired: list[tuple[Found, str, Node, str]] = field(factory=list)
+    refused: dict[int, tuple[Found, Refusal]] = field(factory=dict)
+    broken: set[str] = field(factory=set)
+    seconds: Counter[str] = field(factory=Counter)
+    events: list[Event] = field(factory=list)
+
+    def execute(self) -> None:
+        start = time.perf_counter()
+        self.sweep = Sweep(self.engine.library)
+        self.sweep.truth = truth_of(self.graph)
+        self.sweep.read(self.graph)
+        read = time.perf_counter()
+        self.sweep.match_rules()
+        matched = time.perf_counter()
+        self._fuse(list(self.sweep.found))
+        rewritten = time.perf_counter()
+        self.seconds.update({"read": read - start, "match": matched - read, "rewrite": rewritten - matched})
+        if recording():
+            self._report()
+
+    # ---- fuse
+
+    def _fuse(self, remaining: list[Found]) -> None:
+        for _ in range(ROUNDS):
+            plans = self._plans(remaining)
+            if not plans:
+                return
+            before = len(self.fired)
+            winners = self._choose(plans)
+            self._host(winners)
+            done = {id(f) for f, *_ in self.fired}
+            remaining = [p.found for p in plans if id(p.found) not in done and id(p.found) not in self.refused]
+            if not remaining or (len(self.fired) == before and len(winners) == len(plans)):
+                break
+        for found in remaining:
+            self.refused.setdefault(id(found), (found, Refusal("eaten by", "a larger match")))
+
+    def _plans(self, found: list[Found]) -> list[Plan]:
+        plans: list[Plan] = []
+        for f in found:
+            if f.rule.full_name in self.broken:
+                continue
+            try:
+                self._profitable(f)
+                plans.append(plan(f))
+            except Refusal as refusal:
+                self.refused[id(f)] = (f, refusal)
+        return plans
+
+    def _profitable(self, found: Found) -> None:
+        """`prefer` of the rule: for the whole range of token counts, or refused."""
+        if not found.rule.prefer:
+            return
+        low, high = self._tokens(found)
+        for condition in found.rule.prefer:
+            at = [_prefers(condition, found, n) for n in (low, high)]
+            if any(a is not True for a in at):
+                shown = f"{low} tokens" if low == high else f"{'?' if low is None else low} to {'any' if high is None else high} tokens"
+                raise Refusal("outside token range", shown, _shown(condition))
+
+    def _tokens(self, found: Found) -> tuple[Any, Any]:
+        """The lowest and the highest number of rows of the first operand; None where there is no bound."""
+        first = next((v for v in found.bindings.values() if isinstance(v, Value)), None)
+        rows: Any = 1
+        for d in first.shape[:-1] if first is not None else ():
+            rows = rows * d
+        if isinstance(rows, int):
+            return rows, rows
+        return self.engine.config.tokens or (None, None)
+
+    def _choose(self, plans: list[Plan]) -> list[Plan]:
+        """The plans that fire: more nodes dying first, then `over`, then order in the pack; none overlaps another."""
+        ranked = sorted(plans, key=lambda p: (-len(p.dead), _rank(p.found.rule), p.anchor))
+        taken: dict[Node, Plan] = {}
+        winners: list[Plan] = []
+        for p in ranked:
+            mine = {*p.dead, *(o.node for o in p.outputs)}
+            rival = next((taken[n] for n in mine if n in taken), None)
+            if rival is None:
+                winners.append(p)
+                taken.update(dict.fromkeys(mine, p))
+        return winners
+
+    def _host(self, winners: list[Plan]) -> None:
+        by_rule: dict[str, dict[Node, list[Node]]] = {}
+        of_node: dict[tuple[str, Node], Plan] = {}
+        for p in winners:
+            name, anchor = p.found.rule.full_name, p.anchor
+            by_rule.setdefault(name, {})[anchor] = [anchor, *(n for n in p.dead if n is not anchor)]
+            of_node[name, anchor] = p
+        hosting.apply(self.graph, by_rule, lambda rule, node: self._fire(of_node.pop((rule, node), None)))
+        for p in of_node.values():
+            reason = Refusal("mutation between", "a write, or another stream, inside the match", node=p.anchor)
+            self.refused[id(p.found)] = (p.found, reason)
+
+    def _fire(self, p: Plan | None) -> None:
+        if p is None or p.found.rule.full_name in self.broken:
+            return
+        rule = p.found.rule
+        try:
+            fresh = plan(p.found)
+            self._write(fresh)
+        except Refusal as refusal:
+            self.refused[id(p.found)] = (p.found, refusal)
+            if refusal.reason == "rule failed":
+                self._break(rule, refusal)
+        except Exception as error:  # the compilation goes on without this rule
+            refusal = Refusal("rule failed", f"{type(error).__name__}: {error}".split("\n")[0])
+            self.refused[id(p.found)] = (p.found, refusal)
+            self._break(rule, refusal)
+
+    def _write(self, p: Plan) -> None:
+        editor = Editor(self.graph, self.sweep.table, detect(self.graph), fake_mode(self.graph), self.sweep.truth)
+        emitters: list[Emitter] = []
+
+        def emit(editor: Editor, p: Plan) -> list[Any]:
+            emitters.append(Emitter(self.engine.program, self.engine.providers, editor, p))
+            return emitters[0].outputs()
+
+        rule = p.found.rule
+        site, source = p.anchor.name, source_line(p.anchor)
+        fire(p, editor, emit, {"rule": rule.full_name, "span": str(rule.span)})
+        self.fired.append((p.found, site, editor.made[-1], ", ".join(emitters[0].used)))
+        self.sources_of[id(p.found)] = source
+
+    sources_of: dict[int, str] = field(factory=dict)
+
+    def _break(self, rule: RuleDef, refusal: Refusal) -> None:
+        if self.engine.config.strict:
+            raise RuleFailure(f"{rule.full_name} ({rule.span}): {refusal.found}") from refusal
+        if rule.full_name not in self.broken:
+            self.broken.add(rule.full_name)
+            import logging
+
+            logging.getLogger("fxrewrite").warning("%s (%s) is off: %s", rule.full_name, rule.span, refusal.found)
+
+    # ---- report
+
+    def _report(self) -> None:
+        """Events for every open log."""
+        events = [self._fired_event(*f) for f in self.fired]
+        fired_at = {(e.full_name, e.site) for e in events}
+        for found, refusal in self.refused.values():
+            event = self._refused_event(found, refusal)
+            if (event.full_name, event.site) not in fired_at:
+                events.append(event)
+        known = {(e.full_name, e.site) for e in events}
+        events += [e for e in near_misses(self.sweep, self.engine.library) if (e.full_name, e.site) not in known]
+        self.events = events
+
+    def _fired_event(self, found: Found, site: str, node: Node, by: str) -> Event:
+        rule = found.rule
+        return Event(rule.pack, rule.name, site, True, span=rule.left_span, source=self.sources_of.get(id(found), ""), by=by)
+
+    def _refused_event(self, found: Found, r: Refusal) -> Event:
+        rule = found.rule
+        anchor = found.outputs[0][0] if isinstance(found.outputs[0], list) else found.outputs[0]
+        node = next((n for n in anchor.nodes), None)
+        by = r.found if r.reason == "eaten by" else ""
+        return Event(
+            rule.pack, rule.name, node.name if node is not None else "?", False, r.reason, r.expected, r.found,
+            rule.left_span, source_line(r.node if r.node is not None else node), r.hint, by,
+        )  # fmt: skip
+
+
+def _rank(rule: RuleDef) -> tuple[int, int]:
+    return (0 if rule.over else 1, rule.order)
+
+
+def _prefers(condition: Any, found: Found, tokens: Any) -> Any:
+    lookup = lambda name: found.bindings.get(name, UNKNOWN)  # noqa: E731
+    return Guards(lookup, {"tokens": lambda: UNKNOWN if tokens is None else tokens}).holds(condition)
+
+
+def _shown(condition: Any) -> str:
+    from fxrewrite.dsl.wording import text
+
+    return text(condition)
+
+
+def fake_mode(graph: Graph) -> Any:
+    """The fake mode of the values of a graph."""
+    for node in graph.nodes:
+        val = node.meta.get("val")
+        if isinstance(val, torch._subclasses.FakeTensor):
+            return val.fake_mode
+    return torch._subclasses.FakeTensorMode()
+
+
+def truth_of(graph: Graph) -> Callable[[Any], bool | None] | None:
+    """What the shape environment of a graph can show about a symbolic condition for its whole range."""
+    env = getattr(fake_mode(graph), "shape_env", None)
+    if env is None:
+        return None
+
+    def truth(condition: Any) -> bool | None:
+        found = env._maybe_evaluate_static(condition)
+        return None if found is None else bool(found)
+
+    return truth
+
+
+__all__ = ["KEPT", "MARK", "Engine", "Run", "describe"]

@@ -1,0 +1,87 @@
+"""The rules as one custom graph pass of Inductor, with a uuid derived from what they mean."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import logging
+from collections import Counter
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import evolve
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.fx import Graph
+
+import fxrewrite
+from fxrewrite.dsl import digest
+from fxrewrite.dsl.core import Program
+from fxrewrite.lowering.config import Config, machine_facts
+from fxrewrite.lowering.engine import Engine, Run
+from fxrewrite.patterns.events import Event, recording
+
+logger = logging.getLogger("fxrewrite")
+
+
+class RewritePass(CustomGraphPass):
+    """`pass_(graph)` rewrites an FX graph in place. `calls` counts the graphs that it has seen."""
+
+    def __init__(self, program: Program, config: Config, seconds: Counter[str] | None = None):
+        self.engine = Engine.make(program, config, seconds)
+        self.calls = 0
+        self.reported = False
+
+    def __call__(self, graph: Graph) -> None:
+        self.calls += 1
+        run = self.engine.run(graph)
+        self._log(run)
+
+    def __deepcopy__(self, memo: Any) -> RewritePass:
+        return self  # Inductor copies its configuration; the pass itself never changes
+
+    def uuid(self) -> Any:
+        """What Inductor's caches key the pass by: equal for rules that mean the same."""
+        return self._uuid
+
+    @cached_property
+    def _uuid(self) -> str:
+        program, config = self.engine.program, self.engine.config
+        rules = [(r.full_name, digest.of(program, r)) for r in self.engine.active.values()]
+        ops = [(name, digest.of(program, op)) for name, op in sorted(program.ops.items())]
+        settings = (config.level, sorted(config.flags.items()), config.providers, config.allow_relaxed, config.tokens)
+        versions = (fxrewrite.__version__, torch.__version__, sorted(machine_facts().items()))
+        text = repr((rules, ops, settings, versions, _engine_digest()))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _log(self, run: Run) -> None:
+        logs = recording()
+        for log in logs:
+            number = log.graphs
+            log.graphs += 1
+            log.seconds.update(run.seconds)
+            log.sources.update(self.engine.program.sources)
+            if not self.reported:
+                log.seconds.update(self.engine.seconds)
+            log.events += [evolve(e, graph=number) for e in self._off_events() if number == 0]
+            log.events += [evolve(e, graph=number) for e in run.events]
+        self.reported = self.reported or bool(logs)
+
+    def _off_events(self) -> list[Event]:
+        """Rules that cannot take part in this build."""
+        names = set(self.engine.active)
+        return [
+            Event(*off.name.split(".", 1), site="", fired=False, reason="missing op", found=off.detail, span=off.span)
+            for off in self.engine.library.off
+            if off.name in names
+        ]
+
+
+def _engine_digest() -> str:
+    """The source of the engine itself: another version of it may write other graphs."""
+    root = Path(inspect.getfile(fxrewrite)).parent
+    digest_ = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest_.update(path.read_bytes())
+    return digest_.hexdigest()

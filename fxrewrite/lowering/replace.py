@@ -1,0 +1,345 @@
+"""One rewrite as a transaction: what dies, where the new nodes go, what must still be true, and the edit.
+
+`Plan` is made without touching the graph. `fire` writes the new nodes, compares every output with what it replaces, and only then lets
+users see them; if anything is refused, all that it wrote is removed again.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import sympy
+import torch
+from attrs import define, field
+from torch.fx import Graph, Node
+
+from fxrewrite.patterns.dialect import BOOKKEEPING, WRITERS, Dialect
+from fxrewrite.patterns.values import Dims, Table, Value, dims_of
+from fxrewrite.patterns.views import Found
+
+aten = torch.ops.aten
+MARK = "fxrewrite"  # node.meta key: the rule and its place
+COPIED = ("stack_trace", "nn_module_stack", "custom", "source_fn_stack", "seq_nr")  # metadata that the new node inherits
+
+
+class Refusal(Exception):
+    """A site where a rule does not fire: a reason of the closed list, with what was expected and found."""
+
+    def __init__(self, reason: str, found: str = "", expected: str = "", node: Node | None = None, hint: str = ""):
+        super().__init__(f"{reason}: {found}" if found else reason)
+        self.reason, self.found, self.expected, self.node, self.hint = reason, found, expected, node, hint
+
+
+@define(eq=False)
+class Output:
+    """A node that will be replaced: by result `index` (element `element` of a list), viewed back to the node's own shape."""
+
+    index: int
+    element: int | None
+    node: Node
+    value: Value
+
+
+@define(eq=False)
+class Plan:
+    """Everything that an edit needs. `dead` dies with the outputs; `last` is the last capture; `moved` users come before it."""
+
+    found: Found
+    outputs: list[Output]
+    dead: set[Node]
+    captures: list[Node]
+    last: Node | None
+    moved: list[Node] = field(factory=list)
+
+    @property
+    def anchor(self) -> Node:
+        """The first node that is replaced: what the site is called after."""
+        return min((o.node for o in self.outputs if o.index == 0), default=self.outputs[0].node)
+
+
+def live(value: Value) -> list[Node]:
+    """The nodes of a value that are still in the graph."""
+    return [n for n in value.nodes if not n._erased]
+
+
+# ---- planning
+
+
+def plan(found: Found, graph_mutates: bool = False) -> Plan:
+    """What firing would do. Raises Refusal; changes nothing."""
+    outputs = _outputs(found)
+    if not outputs:
+        raise Refusal("other op", "no output of the rule is computed any more")
+    for o in outputs:
+        mark = o.node.meta.get(MARK)
+        if mark is not None:
+            raise Refusal("eaten by", mark["rule"], node=o.node)
+    operands = [v for v in _values(found.bindings.values())]
+    captures = list(dict.fromkeys(n for v in operands for n in leaves(v, found)))
+    dead = _dying({o.node for o in outputs if o.node not in captures}, set(captures))
+    _exclusive(found, dead, set(captures))
+    last = max(captures) if captures else None
+    result = Plan(found, outputs, dead, captures, last)
+    if last is not None:
+        result.moved = _early_users(result, last)
+    return result
+
+
+def _values(items: Iterable[Any]) -> list[Value]:
+    out: list[Value] = []
+    for x in items:
+        out += _values(x) if isinstance(x, list | tuple) else [x] if isinstance(x, Value) else []
+    return out
+
+
+def _outputs(found: Found) -> list[Output]:
+    """Every live node of every output, also in the shape that the output was before it was viewed."""
+    out: list[Output] = []
+    seen: set[Node] = set()
+    for i, value in enumerate(found.outputs):
+        for j, one in enumerate(value if isinstance(value, list) else [value]):
+            source: Value | None = one
+            while source is not None:
+                for n in live(source):
+                    if n not in seen:
+                        seen.add(n)
+                        out.append(Output(i, j if isinstance(value, list) else None, n, source))
+                source = source.source
+    return [o for o in out if o.node.users]
+
+
+def leaves(value: Value, found: Found) -> list[Node]:
+    """The nodes from which a captured value is had: its own, or those below it where it has none."""
+    nodes = live(value)
+    if nodes:
+        return [nodes[0]]
+    return [n for a in value.args if isinstance(a, Value) for n in leaves(a, found)]
+
+
+def _dying(dead: set[Node], captures: set[Node]) -> set[Node]:
+    todo = list(dead)
+    while todo:
+        for a in todo.pop().all_input_nodes:
+            if a in dead or a in captures or a.op != "call_function":
+                continue
+            if all(u in dead or (u.target in BOOKKEEPING and not u.users) for u in a.users):
+                dead.add(a)
+                todo.append(a)
+    return dead
+
+
+def _exclusive(found: Found, dead: set[Node], captures: set[Node]) -> None:
+    """Refuse where a value that the rule names has users outside the match, looking through its casts and reshapes."""
+    for value in found.named:
+        one: Value | None = value
+        while one is not None:
+            for n in live(one):
+                if n not in dead and n not in captures:
+                    users = [u for u in n.users if u not in dead and u.target not in BOOKKEEPING]
+                    if users:
+                        raise Refusal(
+                            "shared value", "used by " + ", ".join(map(describe, users[:3])), node=n,
+                            expected=f"{_view_name(found, value)} has no other users",
+                            hint="write `where keep n = ...` to keep it for the others",
+                        )  # fmt: skip
+            one = one.source or (one.args[0] if one.op == "to" else None)
+
+
+def _view_name(found: Found, value: Value) -> str:
+    for view in found.views:
+        if value in view.results:
+            return view.op.name
+    return value.op
+
+
+def describe(node: Node) -> str:
+    """A node with its op, for people."""
+    target = getattr(node.target, "_schema", None)
+    name = target.name.split("::")[-1] if target is not None else getattr(node.target, "__name__", str(node.target))
+    return f"{node.name} ({name})" if node.op == "call_function" else "the output of the graph" if node.op == "output" else node.name
+
+
+def _early_users(p: Plan, last: Node) -> list[Node]:
+    """Users of outputs that stand before the last capture: they move behind it. A capture among them is a cycle."""
+    captures = set(p.captures)
+    todo = [u for o in p.outputs for u in o.node.users if u not in p.dead and (u < last or u is last)]
+    seen: set[Node] = set()
+    while todo:
+        u = todo.pop()
+        if u in seen:
+            continue
+        if u in captures:
+            raise Refusal("cycle", f"{describe(u)} is read by the rule and depends on its output", node=u)
+        if _is_write(u):
+            raise Refusal("mutation between", describe(u), node=u)
+        seen.add(u)
+        todo += [w for w in u.users if w < last or w is last]
+    return sorted(seen)
+
+
+def _is_write(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+# ---- editing
+
+
+@define(eq=False)
+class Editor:
+    """Writes nodes into one graph. `put` is where the next node goes; `made` is what can be taken back."""
+
+    graph: Graph
+    table: Table
+    dialect: Dialect
+    fake_mode: Any
+    truth: Callable[[Any], bool | None] | None = None
+    made: list[Node] = field(factory=list)
+    cursor: Node | None = None
+
+    def call(self, target: Any, *args: Any, val: Any = None, like: Node | None = None, **kwargs: Any) -> Node:
+        """A new node behind the cursor. `val`: its fake value where it is known; else the op's fake kernel gives it."""
+        assert self.cursor is not None
+        with self.graph.inserting_after(self.cursor):
+            node = self.graph.call_function(target, args, kwargs)
+        self.cursor = node
+        self.made.append(node)
+        vals, kwvals = torch.fx.map_arg((args, kwargs), lambda n: n.meta["val"])
+        if val is None:
+            if target is operator.getitem:
+                val = vals[0][vals[1]]
+            else:
+                with self.fake_mode:
+                    val = target(*vals, **kwvals)
+        node.meta["val"] = val
+        if isinstance(target, torch._ops.OpOverload):
+            node.meta["eager_input_vals"] = (vals, kwvals)
+        if isinstance(val, torch.Tensor):
+            node.meta["tensor_meta"] = torch.fx.passes.shape_prop._extract_tensor_metadata(val)
+        if like is not None:
+            node.meta.update({k: like.meta[k] for k in COPIED if k in like.meta})
+        return node
+
+    def node(self, value: Value) -> Node:
+        """The node of a value; one that has none is written down."""
+        nodes = live(value)
+        if nodes:
+            return nodes[0]
+        if value.op not in WRITERS:
+            raise Refusal("shape", f"a value of {value.op} has no node")
+        args = [self.node(a) if isinstance(a, Value) else a for a in value.args]
+        if value.op == "reshape":
+            node = self.call(self.dialect.reshape, args[0], self.sizes(value.shape))
+        else:
+            node = WRITERS[value.op](self.dialect, self.call, *args, *value.attrs)
+        value.nodes.append(node)
+        self.table.of_node[node] = value
+        return node
+
+    def sizes(self, shape: Dims) -> list[Any]:
+        """A shape as arguments of a reshape."""
+        open_axes = [s for s in shape if not isinstance(s, int) and s not in self.table.size_nodes]
+        if len(open_axes) > 1:
+            raise Refusal("shape", f"no node has the sizes {open_axes}")
+        return [s if isinstance(s, int) else self.table.size_nodes.get(s, -1) for s in shape]
+
+    def undo(self) -> None:
+        """Remove everything that was written."""
+        for node in reversed(self.made):
+            value = self.table.of_node.pop(node, None)
+            if isinstance(value, Value) and node in value.nodes:
+                value.nodes.remove(node)
+            self.graph.erase_node(node)
+        self.made.clear()
+
+
+def fire(p: Plan, editor: Editor, emit: Callable[[Editor, Plan], list[Any]], mark: dict[str, Any]) -> None:
+    """Carry out a plan. `emit` writes the right side and returns a node (or a list of nodes) for each output.
+
+    Raises Refusal, the graph as it was, where an output would differ in dtype, shape, device or strides.
+    """
+    first = min(o.node for o in p.outputs)
+    last = p.last
+    after_inputs = last is None or last.op in ("placeholder", "get_attr")
+    editor.cursor = first.prev if after_inputs else last
+    editor.made = []
+    try:
+        results = emit(editor, p)
+        pairs = [(o, _back(editor, results, o)) for o in p.outputs]
+        for o, new in pairs:
+            compatible(o.node, new, editor.truth)
+    except Refusal:
+        editor.undo()
+        raise
+    except Exception as error:
+        editor.undo()
+        raise Refusal("rule failed", f"{type(error).__name__}: {error}".split("\n")[0]) from error
+    _move(p, editor)
+    _substitute(p, editor, pairs, mark)
+
+
+def _back(editor: Editor, results: list[Any], o: Output) -> Node:
+    """The new node for an output, in the shape of the node that it replaces."""
+    new = results[o.index] if o.element is None else results[o.index][o.element]
+    shape = dims_of(o.node.meta["val"])
+    if dims_of(new.meta["val"]) == shape:
+        return new
+    return editor.call(editor.dialect.reshape, new, editor.sizes(shape), like=o.node)
+
+
+def compatible(old: Node, new: Node, truth: Any = None) -> None:
+    """Refuse where `new` differs from `old` in dtype, device, shape, or strides of dims above 1."""
+    a, b = old.meta["val"], new.meta["val"]
+    if a.dtype != b.dtype:
+        raise Refusal("dtype", str(b.dtype), str(a.dtype), old)
+    if a.device != b.device:
+        raise Refusal("shape", f"on {b.device}", f"on {a.device}", old)
+    shape = dims_of(a)
+    if dims_of(b) != shape:
+        raise Refusal("shape", str(list(dims_of(b))), str(list(shape)), old)
+    for size, s, t in zip(shape, _strides(a), _strides(b), strict=True):
+        if size == 1 or size == 0 or s == t:
+            continue
+        if truth is not None and not isinstance(size, int) and truth(sympy.Eq(s, t)) is True:
+            continue
+        raise Refusal("strides", str(list(_strides(b))), str(list(_strides(a))), old)
+
+
+def _strides(t: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(s if isinstance(s, int) else s.node.expr for s in t.stride())
+
+
+def _move(p: Plan, editor: Editor) -> None:
+    for user in p.moved:
+        assert editor.cursor is not None
+        editor.cursor.append(user)
+        editor.cursor = user
+
+
+def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark: dict[str, Any]) -> None:
+    for node in editor.made:
+        node.meta[MARK] = mark
+    returned: set[Node] = set()
+    for o, new in pairs:
+        if any(u.op == "output" for u in o.node.users):
+            if new in returned:  # two outputs of the graph never share memory that they did not share before
+                with editor.graph.inserting_after(new):
+                    new = _clone(editor, new)
+            returned.add(new)
+        o.node.replace_all_uses_with(new, delete_user_cb=lambda u: u not in p.dead, propagate_meta=False)
+        value = o.value
+        value.nodes = [new, *(n for n in value.nodes if n is not o.node)]
+        editor.table.of_node[new] = value
+    for n in sorted(p.dead, reverse=True):
+        for u in list(n.users):
+            if u.target in BOOKKEEPING and not u.users:
+                editor.graph.erase_node(u)
+        if not n.users and not n._erased:
+            editor.graph.erase_node(n)
+
+
+def _clone(editor: Editor, node: Node) -> Node:
+    editor.cursor = node
+    return editor.call(aten.clone.default, node, like=node)

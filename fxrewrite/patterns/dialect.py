@@ -1,0 +1,594 @@
+"""Every IR in one primitive language: which torch op is which primitive, read and written.
+
+`READERS` maps an op to the function that numbers it; whatever has none is an opaque value of all its arguments, by schema. So an
+argument that is not a default makes an op another op. Dialects differ in how they write a cast, a clamp and a reshape; `Dialect` is
+detected from a graph and writes primitives back.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils._sympy.functions import FloorDiv
+
+from fxrewrite.dsl.core import UNARY
+from fxrewrite.patterns.values import FRESH, Dims, Symbol, Table, Value, constant, dims_of, size
+
+aten, prims = torch.ops.aten, torch.ops.prims
+END = 2**63 - 1
+
+Reader = Callable[[Table, Node, Any], "Value | None"]
+READERS: dict[Any, Reader] = {}
+BOOKKEEPING = {aten._assert_tensor_metadata.default, aten.sym_size.int, aten.sym_numel.default}  # users that never count
+EMPTY = {
+    aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default,
+    aten.new_empty_strided.default,
+}  # fmt: skip
+VIEWS: set[Any] = set()  # ops whose result shares storage with their first argument
+
+
+def reads(*targets: Any, view: bool = False) -> Callable[[Reader], Reader]:
+    """Register a reader for these op overloads; `view`: the result shares storage with the first argument."""
+
+    def register(reader: Reader) -> Reader:
+        for target in targets:
+            READERS[target] = reader
+            if view:
+                VIEWS.add(target)
+        return reader
+
+    return register
+
+
+# ---- reading a graph
+
+
+def read_node(t: Table, node: Node) -> Any:
+    """Number one node; what it reads must be numbered."""
+    value = _read(t, node)
+    t.of_node[node] = value
+    if type(value) is Value:
+        value.nodes.append(node)
+    return value
+
+
+def _read(t: Table, node: Node) -> Any:
+    val = node.meta.get("val")
+    kind = node.op
+    if kind == "call_function":
+        if isinstance(val, torch.Tensor):
+            reader = READERS.get(node.target)
+            if reader is not None:
+                value = reader(t, node, val)
+                if value is not None:
+                    return value
+            return opaque(t, node, val.dtype, dims_of(val))
+        if isinstance(val, torch.SymInt):
+            return _symbol(t, node, val)
+        reader = LIST_READERS.get(node.target)
+        value = reader(t, node) if reader is not None else None
+        return opaque(t, node, None, ()) if value is None else value
+    if kind == "output":
+        return None
+    if isinstance(val, torch.SymInt):
+        return _symbol(t, node, val)
+    if isinstance(val, torch.SymFloat):
+        return t.fresh("symfloat", (), (), torch.float64, ())
+    if isinstance(val, torch.Tensor):
+        if kind == "get_attr":
+            return t.cons("get_attr", (node.target,), (), val.dtype, dims_of(val))
+        return t.fresh("input", (), (node.target,), val.dtype, dims_of(val))
+    return t.fresh(kind, (), (node.target,), None, ())
+
+
+def _symbol(t: Table, node: Node, val: torch.SymInt) -> Symbol:
+    expr = size(val)
+    t.size_nodes.setdefault(expr, node)
+    return Symbol(expr)
+
+
+def argument(t: Table, a: Any) -> Any:
+    """An argument of a node as part of a value: values, symbols, and constants that tell 1 from 1.0 from True."""
+    if isinstance(a, Node):
+        return t.of_node[a]
+    if isinstance(a, list | tuple):
+        return tuple(argument(t, x) for x in a)
+    if isinstance(a, torch.SymInt):
+        return Symbol(size(a))
+    return a
+
+
+def opaque(t: Table, node: Node, dtype: Any, shape: Dims) -> Value:
+    """An op without a reader: a function of all its arguments if it is pure, else equal to nothing."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or not _pure(target):
+        return t.fresh(_op_name(target), (), (), dtype, shape)
+    args = tuple(argument(t, a) for a in schema_arguments(target, node.args, node.kwargs))
+    key = tuple((type(a), a) if isinstance(a, bool | int | float) else a for a in args)
+    try:
+        v = t.by_key.get((target, key))
+        if v is None:
+            v = t.by_key[(target, key)] = t.fresh(_op_name(target), args, (), dtype, shape)
+        return v
+    except TypeError:  # an argument that cannot be hashed
+        return t.fresh(_op_name(target), args, (), dtype, shape)
+
+
+def _pure(target: torch._ops.OpOverload) -> bool:
+    return torch.Tag.nondeterministic_seeded not in target.tags and not _impure(target)
+
+
+def _impure(target: torch._ops.OpOverload) -> bool:
+    return target in torch.fx.node._side_effectful_functions
+
+
+def _op_name(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        name = target._schema.name.replace("::", ".")
+        return name if target._overloadname == "default" else f"{name}.{target._overloadname}"
+    return f"function:{getattr(target, '__name__', target)}"
+
+
+def schema_arguments(target: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Every argument in the order of the schema, defaults filled in."""
+    schema = target._schema.arguments
+    out = list(args)
+    for a in schema[len(args) :]:
+        out.append(kwargs[a.name] if a.name in kwargs else a.default_value)
+    return out
+
+
+# ---- casts
+
+
+@reads(prims.convert_element_type.default)
+def _convert(t: Table, node: Node, val: Any) -> Value | None:
+    return t.cast(t.of_node[node.args[0]], val.dtype)
+
+
+@reads(aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.to.device)
+def _to(t: Table, node: Node, val: Any) -> Value | None:
+    source = node.args[0].meta["val"]
+    if source.device != val.device or source.layout != val.layout:
+        return None
+    for a in node.kwargs.values():
+        if isinstance(a, torch.memory_format) and a != torch.preserve_format:
+            return None
+    return t.cast(t.of_node[node.args[0]], val.dtype)
+
+
+@reads(aten.type_as.default, aten.to.other)
+def _to_other(t: Table, node: Node, val: Any) -> Value | None:
+    if node.args[0].meta["val"].device != val.device or len(node.args) > 2 or node.kwargs:
+        return None
+    return t.cast(t.of_node[node.args[0]], val.dtype)
+
+
+@reads(aten.alias.default, aten.detach.default, view=True)
+@reads(aten.lift_fresh_copy.default)
+def _alias(t: Table, node: Node, val: Any) -> Value | None:
+    return t.of_node[node.args[0]]
+
+
+# ---- elementwise
+
+
+def _operand(t: Table, a: Any, dtype: torch.dtype, shape: Dims) -> Any:
+    """An operand with its promotion written out. A 0-d operand keeps its own precision beside one of higher rank."""
+    if not isinstance(a, Node):
+        return constant(a, dtype) if isinstance(a, int | float) else None
+    v = t.of_node[a]
+    if not isinstance(v, Value) or v.dtype is None:
+        return None
+    if v.dtype == dtype or (not v.shape and shape):
+        return v
+    return t.cast(v, dtype)
+
+
+def _binary(op: str, t: Table, node: Node, val: Any) -> Value | None:
+    args = node.args
+    if node.kwargs or len(args) != 2:
+        return None
+    dtype, shape = val.dtype, dims_of(val)
+    a, b = _operand(t, args[0], dtype, shape), _operand(t, args[1], dtype, shape)
+    if a is None or b is None:
+        return None
+    return t.binary(op, a, b, dtype, shape)
+
+
+for _name, _packet in (
+    ("add", aten.add), ("sub", aten.sub), ("mul", aten.mul), ("div", aten.div),
+    ("maximum", aten.maximum), ("minimum", aten.minimum),
+):  # fmt: skip
+    for _overload in ("Tensor", "Scalar", "default"):
+        if hasattr(_packet, _overload):
+            reads(getattr(_packet, _overload))(lambda t, n, v, op=_name: _binary(op, t, n, v))
+
+
+@reads(aten.rsub.Scalar, aten.rsub.Tensor)
+def _rsub(t: Table, node: Node, val: Any) -> Value | None:
+    if node.kwargs or len(node.args) != 2:
+        return None
+    a, b = (_operand(t, x, val.dtype, dims_of(val)) for x in node.args)
+    return None if a is None or b is None else t.binary("sub", b, a, val.dtype, dims_of(val))
+
+
+def _unary(op: str, t: Table, node: Node, val: Any) -> Value | None:
+    x = t.of_node[node.args[0]]
+    if len(node.args) != 1 or node.kwargs or x.dtype != val.dtype:
+        return None
+    return t.unary(op, x)
+
+
+for _name in UNARY:
+    if hasattr(aten, _name) and hasattr(getattr(aten, _name), "default"):
+        reads(getattr(aten, _name).default)(lambda t, n, v, op=_name: _unary(op, t, n, v))
+
+
+@reads(aten.pow.Tensor_Scalar)
+def _pow(t: Table, node: Node, val: Any) -> Value | None:
+    x, exponent = t.of_node[node.args[0]], node.args[1]
+    if exponent != 2 or isinstance(exponent, bool) or x.dtype != val.dtype:
+        return None
+    return t.binary("mul", x, x, val.dtype, x.shape)
+
+
+@reads(aten.square.default)
+def _square(t: Table, node: Node, val: Any) -> Value | None:
+    x = t.of_node[node.args[0]]
+    return t.binary("mul", x, x, val.dtype, x.shape)
+
+
+def _clamp(t: Table, node: Node, val: Any, lo: Any, hi: Any) -> Value | None:
+    x = t.of_node[node.args[0]]
+    if not val.dtype.is_floating_point or x.dtype != val.dtype:
+        return None
+    bounds = [None if b is None else constant(b, val.dtype) if isinstance(b, int | float) else FRESH for b in (lo, hi)]
+    return None if FRESH in bounds else t.clamp(x, *bounds)
+
+
+@reads(aten.clamp.default, aten.hardtanh.default)
+def _clamp_both(t: Table, node: Node, val: Any) -> Value | None:
+    return _clamp(t, node, val, *schema_arguments(node.target, node.args, node.kwargs)[1:3])  # type: ignore[arg-type]
+
+
+@reads(aten.clamp_min.default)
+def _clamp_min(t: Table, node: Node, val: Any) -> Value | None:
+    return _clamp(t, node, val, node.args[1], None) if len(node.args) == 2 else None
+
+
+@reads(aten.clamp_max.default)
+def _clamp_max(t: Table, node: Node, val: Any) -> Value | None:
+    return _clamp(t, node, val, None, node.args[1]) if len(node.args) == 2 else None
+
+
+# ---- reductions
+
+
+def _reduce(op: str, t: Table, node: Node, val: Any) -> Value | None:
+    args = schema_arguments(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
+    x = t.of_node[args[0]]
+    if x.dtype != val.dtype or any(a is not None for a in args[3:]):
+        return None
+    rank = len(x.shape)
+    axes = args[1] if len(args) > 1 else None
+    axes = [axes] if isinstance(axes, int) else list(axes or range(rank))
+    normal = tuple(sorted(a - rank if a >= 0 else a for a in axes))
+    keepdim = bool(args[2]) if len(args) > 2 else False
+    return t.reduce(op, x, () if len(normal) == rank and not keepdim else normal, keepdim, dims_of(val))
+
+
+for _name, _targets in (
+    ("amax", (aten.amax.default,)), ("mean", (aten.mean.dim,)), ("sum", (aten.sum.dim_IntList,)),
+):  # fmt: skip
+    reads(*_targets)(lambda t, n, v, op=_name: _reduce(op, t, n, v))
+
+
+@reads(aten.max.default)
+def _max(t: Table, node: Node, val: Any) -> Value | None:
+    return t.reduce("amax", t.of_node[node.args[0]], (), False, ())
+
+
+@reads(aten.mean.default, aten.sum.default)
+def _all(t: Table, node: Node, val: Any) -> Value | None:
+    x = t.of_node[node.args[0]]
+    if x.dtype != val.dtype or len(node.args) > 1 or node.kwargs:
+        return None
+    return t.reduce("mean" if node.target is aten.mean.default else "sum", x, (), False, ())
+
+
+# ---- movement
+
+
+@reads(
+    aten.reshape.default, aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.squeeze.dim,
+    aten.squeeze.dims, aten.squeeze.default, aten.unsqueeze.default, aten.flatten.using_ints, aten.unflatten.int, view=True,
+)  # fmt: skip
+def _reshape(t: Table, node: Node, val: Any) -> Value | None:
+    return t.reshape(t.of_node[node.args[0]], dims_of(val))
+
+
+@reads(aten.permute.default, view=True)
+def _permute(t: Table, node: Node, val: Any) -> Value | None:
+    x = t.of_node[node.args[0]]
+    return t.permute(x, tuple(a % len(x.shape) for a in node.args[1]))  # type: ignore[union-attr]
+
+
+@reads(aten.t.default, aten.transpose.int, aten.mT.default, view=True)
+def _transpose(t: Table, node: Node, val: Any) -> Value | None:
+    x = t.of_node[node.args[0]]
+    rank = len(x.shape)
+    if rank < 2:
+        return x if node.target is aten.t.default else None
+    a, b = node.args[1:] if node.target is aten.transpose.int else (rank - 2, rank - 1)
+    order = list(range(rank))
+    order[a % rank], order[b % rank] = b % rank, a % rank  # type: ignore[operator]
+    return t.permute(x, tuple(order))
+
+
+@reads(aten.expand.default, view=True)
+def _expand(t: Table, node: Node, val: Any) -> Value | None:
+    x, shape = t.of_node[node.args[0]], dims_of(val)
+    return x if x.shape == shape else t.cons("expand", (x,), shape, x.dtype, shape)
+
+
+@reads(aten.slice.Tensor, view=True)
+def _slice(t: Table, node: Node, val: Any) -> Value | None:
+    x, dim, start, stop, step = schema_arguments(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
+    x = t.of_node[x]
+    axis = dim - len(x.shape) if dim >= 0 else dim
+    length = x.shape[axis]
+    start, stop = _bound(t, start, length), _bound(t, stop, length)
+    if not isinstance(step, int) or start is NotImplemented or stop is NotImplemented:
+        return None
+    return t.slice(x, axis, start or 0, stop, step, dims_of(val))
+
+
+def _bound(t: Table, b: Any, length: Any) -> Any:
+    """A slice bound as a number in 0..length; None is open, NotImplemented is unknown."""
+    if isinstance(b, Node):
+        b = t.of_node[b]
+        return b.expr if isinstance(b, Symbol) else NotImplemented
+    if isinstance(b, torch.SymInt):
+        return size(b)
+    if b is None or b == END:
+        return None
+    if b < 0:
+        return max(0, length + b) if isinstance(length, int) else NotImplemented
+    return min(b, length) if isinstance(length, int) else b
+
+
+@reads(aten.cat.default)
+def _cat(t: Table, node: Node, val: Any) -> Value | None:
+    xs = tuple(t.of_node[a] for a in node.args[0])  # type: ignore[union-attr]
+    dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    if not isinstance(dim, int) or any(x.dtype != val.dtype for x in xs):
+        return None
+    rank = len(val.shape)
+    return t.cons("cat", xs, (dim - rank if dim >= 0 else dim,), val.dtype, dims_of(val))
+
+
+# ---- ops that return lists: a split is a list of slices
+
+
+class Parts:
+    """The slices that a split makes of one axis."""
+
+    __slots__ = ("axis", "cuts", "x")
+
+    def __init__(self, x: Value, axis: int, cuts: tuple[Any, ...]):
+        self.x, self.axis, self.cuts = x, axis, cuts
+
+
+def _split(t: Table, node: Node) -> Parts | None:
+    x, sizes, dim = schema_arguments(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
+    x = t.of_node[x]
+    axis = dim - len(x.shape) if dim >= 0 else dim
+    length, count = x.shape[axis], len(node.meta["val"])
+    if isinstance(sizes, list | tuple):
+        steps = [argument(t, s) for s in sizes]
+        steps = [s.expr if isinstance(s, Symbol) else s for s in steps]
+        return Parts(x, axis, (0, *accumulate(steps[:-1]), None)) if all(s is not None for s in steps) else None
+    step = argument(t, sizes)
+    step = step.expr if isinstance(step, Symbol) else step
+    if node.target is aten.chunk.default:
+        step = -(-length // sizes) if isinstance(length, int) else FloorDiv(length, sizes) if length % sizes == 0 else None
+    return None if step is None else Parts(x, axis, (*(i * step for i in range(count)), None))
+
+
+LIST_READERS: dict[Any, Callable[[Table, Node], Any]] = {
+    aten.split.Tensor: _split, aten.split_with_sizes.default: _split, aten.chunk.default: _split,
+}  # fmt: skip
+VIEWS |= set(LIST_READERS)
+
+
+@reads(operator.getitem)
+def _getitem(t: Table, node: Node, val: Any) -> Value | None:
+    source, i = t.of_node[node.args[0]], node.args[1]
+    if isinstance(source, Parts) and isinstance(i, int):
+        return t.slice(source.x, source.axis, source.cuts[i], source.cuts[i + 1], 1, dims_of(val))
+    hop = node.args[0].target  # type: ignore[union-attr]
+    if hop in FUNCTIONALIZED:
+        return functionalized(t, node.args[0], i, val)  # type: ignore[arg-type]
+    return t.cons("getitem", (source, i), (), val.dtype, dims_of(val)) if isinstance(source, Value) else None
+
+
+# ---- mutable ops, functionalized
+
+
+def _higher_order(name: str) -> Any:
+    return getattr(torch.ops.higher_order, name, None)
+
+
+FUNCTIONALIZED = {_higher_order("auto_functionalized"), _higher_order("auto_functionalized_v2")} - {None}
+
+
+def functionalized(t: Table, call: Node, i: int, val: Any) -> Value | None:
+    """Result `i` of a functionalized mutable op: a pure value `op#k` of its arguments, k the name of what it writes or the position of
+    what it returns. A written argument that nobody else sees is `FRESH`."""
+    op: Any = call.args[0]
+    schema = op._schema
+    written = [a.name for a in schema.arguments if a.is_write]
+    returns = len(schema.returns)
+    buffers = written_buffers(call)
+    if buffers is None:
+        return None
+    args: list[Any] = []
+    for a in schema.arguments:
+        if a.is_write:
+            buffer = buffers[a.name]
+            args.append(FRESH if is_fresh(buffer, call) else None if buffer is None else t.of_node[buffer])
+        else:
+            args.append(argument(t, call.kwargs.get(a.name, a.default_value)))
+    which: Any = i if i < returns else None
+    if which is None:
+        order = written_order(call, written)
+        if order is None or i - max(returns, 1) >= len(order):
+            return None
+        which = order[i - max(returns, 1)]
+    name = _op_name(op)
+    try:
+        return t.cons(f"{name}#{which}", tuple(args), (), val.dtype, dims_of(val))
+    except TypeError:
+        return None
+
+
+def written_buffers(call: Node) -> dict[str, Node | None] | None:
+    """The node behind each written argument; None where one is only part of its base."""
+    op: Any = call.args[0]
+    names = [a.name for a in op._schema.arguments if a.is_write]
+    if "_all_bases" not in call.kwargs:
+        found = {n: call.kwargs.get(n) for n in names}
+    else:
+        found = {}
+        bases: Any = call.kwargs["_all_bases"]
+        for n in names:
+            index = call.kwargs.get(f"_{n}_base_index")
+            if any(f"_{n}_{part}" in call.kwargs for part in ("size", "stride", "storage_offset", "slice_dim", "alias")):
+                return None
+            found[n] = None if index is None else bases[index]  # type: ignore[index]
+    return found if all(b is None or isinstance(b, Node) for b in found.values()) else None  # type: ignore[return-value]
+
+
+def written_order(call: Node, written: list[str]) -> list[str] | None:
+    """Which written argument each result after the returned ones is."""
+    if "_all_bases" not in call.kwargs:
+        return [n for n in written if call.kwargs.get(n) is not None]
+    bases: Any = call.kwargs["_all_bases"]
+    out: list[str | None] = [None] * len(bases)
+    for n in written:
+        index: Any = call.kwargs.get(f"_{n}_base_index")
+        if index is not None:
+            if out[index] is not None:
+                return None
+            out[index] = n
+    return None if None in out else out  # type: ignore[return-value]
+
+
+def is_fresh(buffer: Node | None, call: Node) -> bool:
+    """Was the buffer made for this call alone?"""
+    return buffer is not None and buffer.target in EMPTY and all(u is call for u in buffer.users)
+
+
+# ---- writing
+
+
+class Dialect:
+    """How one IR writes primitives. `cast` is its cast op; a clamp is one op or two."""
+
+    def __init__(self, name: str, cast: Any, reshape: Any, one_clamp: bool):
+        self.name, self.cast, self.reshape, self.one_clamp = name, cast, reshape, one_clamp
+
+    def __repr__(self) -> str:
+        return f"Dialect({self.name})"
+
+
+INDUCTOR = Dialect("inductor", prims.convert_element_type.default, aten.reshape.default, False)
+CORE = Dialect("core aten", aten._to_copy.default, aten.view.default, True)
+TRAINING = Dialect("training", aten.to.dtype, aten.reshape.default, True)
+
+
+def detect(graph: torch.fx.Graph) -> Dialect:
+    """The dialect of a graph, by the cast that occurs in it; Inductor's where none does."""
+    for node in graph.nodes:
+        for dialect in (INDUCTOR, CORE, TRAINING):
+            if node.target is dialect.cast:
+                return dialect
+    return INDUCTOR
+
+
+Call = Callable[..., Node]  # call(target, *args, **kwargs) appends a node
+
+
+def _write_to(d: Dialect, call: Call, x: Node, dtype: torch.dtype) -> Node:
+    return call(d.cast, x, dtype=dtype) if d is CORE else call(d.cast, x, dtype)
+
+
+def _write_clamp(d: Dialect, call: Call, x: Node, lo: Any, hi: Any) -> Node:
+    if d.one_clamp:
+        return call(aten.clamp.default, x, lo, hi)
+    x = x if lo is None else call(aten.clamp_min.default, x, lo)
+    return x if hi is None else call(aten.clamp_max.default, x, hi)
+
+
+def _write_slice(d: Dialect, call: Call, x: Node, axis: int, start: Any, stop: Any, step: int = 1) -> Node:
+    axis = axis % len(x.meta["val"].shape)
+    return call(aten.slice.Tensor, x, axis, start, END if stop is None else stop, *([step] if step != 1 else []))
+
+
+def _write_reduce(op: Any) -> Callable[..., Node]:
+    def write(d: Dialect, call: Call, x: Node, axes: tuple[int, ...], keepdim: bool) -> Node:
+        return call(op, x, list(axes) or list(range(len(x.meta["val"].shape))), keepdim)
+
+    return write
+
+
+def _write_binary(op: Any) -> Callable[..., Node]:
+    def write(d: Dialect, call: Call, a: Any, b: Any) -> Node:
+        if not isinstance(a, Node):  # a number first: only where the op has such a form
+            if op in (aten.add.Tensor, aten.mul.Tensor):
+                a, b = b, a
+            elif op is aten.sub.Tensor:
+                return call(aten.rsub.Scalar, b, a)
+            else:
+                a = call(aten.scalar_tensor.default, a, dtype=b.meta["val"].dtype, device=b.meta["val"].device)
+        return call(op, a, b)
+
+    return write
+
+
+def _write_sum_var(d: Dialect, call: Call, x: Node, axes: tuple[int, ...], keepdim: bool) -> Node:
+    return call(aten.var.correction, x, list(axes), correction=0, keepdim=keepdim)
+
+
+WRITERS: dict[str, Callable[..., Node]] = {
+    **{op: (lambda d, call, x, op=op: call(getattr(aten, op).default, x)) for op in UNARY},
+    "add": _write_binary(aten.add.Tensor),
+    "sub": _write_binary(aten.sub.Tensor),
+    "mul": _write_binary(aten.mul.Tensor),
+    "div": _write_binary(aten.div.Tensor),
+    "fdiv": _write_binary(aten.div.Tensor),
+    "maximum": _write_binary(aten.maximum.default),
+    "minimum": _write_binary(aten.minimum.default),
+    "clamp": _write_clamp,
+    "to": _write_to,
+    "reshape": lambda d, call, x, shape: call(d.reshape, x, list(shape)),
+    "permute": lambda d, call, x, order: call(aten.permute.default, x, list(order)),
+    "expand": lambda d, call, x, shape: call(aten.expand.default, x, list(shape)),
+    "slice": _write_slice,
+    "slice_scatter": lambda d, call, x, y, axis, start, stop, step=1: call(
+        aten.slice_scatter.default, x, y, axis, start, END if stop is None else stop, step
+    ),
+    "cat": lambda d, call, xs, axis: call(aten.cat.default, list(xs), axis),
+    "clone": lambda d, call, x: call(aten.clone.default, x),
+    "amax": _write_reduce(aten.amax.default),
+    "mean": _write_reduce(aten.mean.dim),
+    "sum": _write_reduce(aten.sum.dim_IntList),
+    "var": _write_sum_var,
+    "matmul": lambda d, call, x, y: call(aten.mm.default, x, y),
+}

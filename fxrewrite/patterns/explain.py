@@ -1,0 +1,70 @@
+"""Reports for people: each rule with its sites, and for each reason the place in the rule and the lines of the model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from fxrewrite.dsl.diagnostics import underline
+from fxrewrite.patterns.events import Event, Log
+
+LINES = 3  # lines of the model shown for one reason
+
+
+def render(log: Log, rule: str | None = None) -> str:
+    """The report of a log; of one rule where `rule` names it ("norm_quant.rms_norm_fp8" or "rms_norm_fp8")."""
+    by_rule: dict[str, list[Event]] = defaultdict(list)
+    for e in log.events:
+        if rule is None or rule in (e.rule, e.full_name):
+            by_rule[e.full_name].append(e)
+    lines: list[str] = []
+    for name in sorted(by_rule, key=lambda n: (-sum(e.fired for e in by_rule[n]), n)):
+        lines += [*_rule(name, by_rule[name], log), ""]
+    if log.cached:
+        lines.append(f"{log.cached} compilation{'s' if log.cached > 1 else ''}: cached, not run (the rewritten code came from Inductor's cache)")
+    if not by_rule and not log.cached:
+        lines.append(f"no site of {rule}" if rule else "no rule has a site in these graphs")
+    return "\n".join(lines).rstrip()
+
+
+def _rule(name: str, events: list[Event], log: Log) -> list[str]:
+    fired = [e for e in events if e.fired]
+    lines = [f"{name}  {len(fired)} of {len(events)} sites" + _by(fired)]
+    groups: dict[tuple[Any, ...], list[Event]] = defaultdict(list)
+    for e in events:
+        if not e.fired:
+            groups[(e.reason, e.by, e.expected, _found_kind(e), e.span)].append(e)
+    for group in groups.values():
+        lines += _group(group, log)
+    return lines
+
+
+def _by(fired: list[Event]) -> str:
+    providers = sorted({e.by for e in fired if e.by})
+    return f"  (provider: {', '.join(providers)})" if providers else ""
+
+
+def _found_kind(e: Event) -> str:
+    return "" if e.reason in ("shared value", "other op") else e.found
+
+
+def _group(group: list[Event], log: Log) -> list[str]:
+    e = group[0]
+    count = f"{len(group)} site{'s' if len(group) > 1 else ''}"
+    lines: list[str] = []
+    if e.span is not None:
+        lines.append(f"  {e.span}")
+        lines += ["  " + line for line in underline(e.span, log.sources)]
+    said = f"    {e.reason} {e.by}" if e.by else f"    {e.reason}"
+    if e.expected:
+        said += f": expected {e.expected}"
+    if e.found and not e.by:
+        said += f"{',' if e.expected else ':'} found {e.found}"
+    lines.append(f"{said}  [{count}]")
+    for shown in group[:LINES]:
+        lines.append(f"      {shown.site}  {shown.source}".rstrip())
+    if len(group) > LINES:
+        lines.append(f"      ... and {len(group) - LINES} more")
+    if e.hint:
+        lines.append(f"    hint: {e.hint}")
+    return lines

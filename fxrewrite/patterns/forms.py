@@ -1,0 +1,238 @@
+"""Forms and rules as patterns in the normal form, and their index.
+
+A *form* of an op is an anchor (its first result) with a matcher, further results that follow from the bindings, and guards. A rule's
+left side is compiled the same way; `Library` holds both and says which can begin at a value.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from attrs import define, field
+
+from fxrewrite.dsl.core import (
+    Apply, Case, Choose, DtypeVar, Each, Either, Extern, Number, OpDef, Operand, OperandInfo, Prim, Program, Result,
+    RuleDef, Term,
+)  # fmt: skip
+from fxrewrite.patterns.guards import DTYPES, Guards
+from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, Slots, State, Step, lookup
+from fxrewrite.patterns.normal import Normal
+
+
+class MissingOp(Exception):
+    """This build of torch has no such op."""
+
+
+def torch_op(path: str) -> torch._ops.OpOverload:
+    """`aten.silu` or `_C.scaled_fp4_quant.out` as an overload. Raises MissingOp."""
+    namespace, *rest = path.split(".")
+    try:
+        packet = getattr(getattr(torch.ops, namespace), rest[0])
+        return getattr(packet, rest[1] if len(rest) > 1 else "default")
+    except (AttributeError, IndexError, RuntimeError) as error:
+        raise MissingOp(path) from error
+
+
+@define(eq=False)
+class Pattern:
+    """A compiled left side: `anchor` matches the first output; `outputs` are all of them, in normal form and as written.
+
+    `each`: the list part, where there is one. `operands`, `attributes`: what a match binds, in this order.
+    """
+
+    name: str
+    slots: Slots
+    anchor: Step
+    outputs: tuple[Term, ...]
+    normal: Normal
+    operands: tuple[OperandInfo, ...]
+    attributes: tuple[Any, ...]
+    guards: tuple[Any, ...]
+    pins: tuple[tuple[str, Any], ...]
+    named: tuple[Term, ...]
+    machine: dict[str, Any] = field(factory=dict)
+    each: Each | None = None
+    element: Step | None = None
+    roots: frozenset[str] = frozenset()
+    producer: str | None = None
+    dtypes: frozenset[Any] | None = None
+    owner: Any = None  # OpDef or RuleDef
+
+    def guard(self, s: State) -> Guards:
+        """Guards over what `s` has bound."""
+        return Guards(lookup(self.slots, s), self.machine)
+
+
+def compile_pattern(
+    name: str, outputs: tuple[Term, ...], operands: tuple[OperandInfo, ...], attributes: tuple[Any, ...],
+    guards: tuple[Any, ...], pins: tuple[tuple[str, Any], ...], named: tuple[Term, ...], emit: Callable[[Any, State], bool],
+    machine: dict[str, Any],
+) -> Pattern:  # fmt: skip
+    """Compile. `emit(pattern, state)` gets each solution and says whether to stop.
+
+    Raises MissingOp where a torch op that the text names is not in this build, SchemaMismatch where its arguments are others.
+    """
+    normal, slots = Normal(), Slots()
+    for o in operands:
+        slots(o.name)
+    for a in attributes:
+        slots(a.name)
+    normals = tuple(normal(t) for t in outputs)
+    compiler = Compiler(slots, lambda s: Guards(lookup(slots, s), machine), torch_op)
+    cell: list[Pattern] = []
+    anchor = compiler.term(normals[0], lambda s: emit(cell[0], s))
+    first = normals[0].body if isinstance(normals[0], Each) else normals[0]
+    pattern = Pattern(
+        name, slots, anchor, outputs, normal, operands, attributes, guards,
+        tuple((n, DTYPES[v.name] if hasattr(v, "name") and hasattr(v, "__attrs_attrs__") else v) for n, v in pins),
+        named, machine, roots=frozenset(roots(first)), producer=producer(first), dtypes=result_dtypes(first),
+    )  # fmt: skip
+    if isinstance(normals[0], Each):
+        pattern.each = normals[0]
+        pattern.element = compiler.term(normals[0], lambda s: True)
+    cell.append(pattern)
+    return pattern
+
+
+def roots(t: Any) -> set[str]:
+    """The ops that a value may have at its root, casts peeled off; `@name` for a declared op."""
+    if isinstance(t, Prim):
+        return roots(t.args[0]) if t.op == "to" else {t.op}
+    if isinstance(t, Result):
+        return {"@" + t.call.op}
+    if isinstance(t, Extern):
+        return {_extern_root(t)}
+    if isinstance(t, Choose):
+        return set().union(*(roots(v) for _, v in t.cases))
+    if isinstance(t, Either):
+        return set().union(*map(roots, t.choices))
+    return set()
+
+
+def _extern_root(t: Extern) -> str:
+    op = torch_op(t.call.op)
+    base = op._schema.name.replace("::", ".")
+    name = base if op._overloadname == "default" else f"{base}.{op._overloadname}"
+    if op._schema.is_mutable:
+        which = t.returned if t.written is None else t.written
+        if t.written is not None:
+            which = op._schema.arguments[t.written].name if isinstance(t.written, int) else t.written
+        return f"{name}#{which}"
+    return "getitem" if len(op._schema.returns) > 1 else name
+
+
+def producer(t: Any) -> str | None:
+    """The declared op that the first operand of a root op must be a result of."""
+    if not isinstance(t, Result) or not t.call.args:
+        return None
+    first = t.call.args[0]
+    return first.call.op if isinstance(first, Result) else None
+
+
+def result_dtypes(t: Any) -> frozenset[Any] | None:
+    """The dtypes that the anchor may have, where the type says."""
+    dtype = t.type.dtype if not isinstance(t, Number) else None
+    if isinstance(dtype, DtypeVar):
+        return frozenset(DTYPES[m] for m in dtype.members)
+    return frozenset({DTYPES[dtype.name]}) if hasattr(dtype, "name") and dtype.name in DTYPES else None  # type: ignore[union-attr]
+
+
+def exclusive_terms(rule: RuleDef) -> tuple[Term, ...]:
+    """What a rule names: every value between its ops, but outputs and what is bound with `keep`."""
+    kept = {t for n, t in rule.named if n in rule.kept}
+    outputs = set(rule.left)
+    found: list[Term] = []
+
+    def walk(t: Any, top: bool) -> None:
+        if isinstance(t, tuple):
+            for x in t:
+                walk(x, False)
+        elif isinstance(t, Each):
+            walk(t.body, top)
+        elif isinstance(t, Result):
+            if not top and t not in found and t not in kept and t not in outputs:
+                found.append(t)
+            for a in t.call.args:
+                walk(a, False)
+        elif isinstance(t, Prim):
+            if not top and t.op not in ("to", "reshape", "slice") and t not in found and t not in kept and t not in outputs:
+                found.append(t)
+            for a in t.args:
+                walk(a, False)
+        elif isinstance(t, Choose):
+            for _, v in t.cases:
+                walk(v, top)
+        elif isinstance(t, Apply):
+            for a in t.args:
+                walk(a, False)
+
+    for t in rule.left:
+        walk(t, True)
+    return tuple(found)
+
+
+@define
+class Off:
+    """A form or a rule that does not take part, and why. `span` is its place in the text."""
+
+    name: str
+    reason: str
+    detail: str
+    span: Any
+
+
+class Library:
+    """All forms and rules of a program, indexed by the op at the root of the anchor and what its first operand is."""
+
+    def __init__(self, program: Program, rules: tuple[RuleDef, ...], emit_view: Any, emit_match: Any, machine: dict[str, Any]):
+        self.program = program
+        self.index: dict[tuple[str, str | None], list[Pattern]] = defaultdict(list)
+        self.rules: dict[tuple[str, str | None], list[Pattern]] = defaultdict(list)
+        self.patterns: dict[str, Pattern] = {}  # of rules, by full name
+        self.off: list[Off] = []
+        for op in program.ops.values():
+            if not op.is_fusion:
+                self._add_op(op, emit_view, machine)
+        for rule in rules:
+            self._add_rule(rule, emit_match, machine)
+
+    def _add_op(self, op: OpDef, emit: Any, machine: dict[str, Any]) -> None:
+        for case in (*op.equations, *op.forms):
+            pattern = self._compile(f"{op.name}.{case.name}", case, op, emit, machine)
+            if pattern is not None:
+                for root in pattern.roots:
+                    self.index[root, pattern.producer].append(pattern)
+
+    def _compile(self, name: str, case: Case, op: OpDef, emit: Any, machine: dict[str, Any]) -> Pattern | None:
+        try:
+            pattern = compile_pattern(
+                name, case.outputs, op.operands, op.attributes, (*case.guards, *op.requires), case.pins, (), emit, machine
+            )
+        except MissingOp as error:
+            self.off.append(Off(name, "missing op", f"{error} is not in this build", case.span))
+            return None
+        except SchemaMismatch as error:
+            self.off.append(Off(name, "schema", str(error), case.span))
+            return None
+        pattern.owner = op
+        return pattern
+
+    def _add_rule(self, rule: RuleDef, emit: Any, machine: dict[str, Any]) -> None:
+        try:
+            pattern = compile_pattern(
+                rule.full_name, rule.left, rule.operands, rule.attributes, rule.guards, (), exclusive_terms(rule), emit, machine
+            )
+        except (MissingOp, SchemaMismatch) as error:
+            reason = "missing op" if isinstance(error, MissingOp) else "schema"
+            self.off.append(Off(rule.full_name, reason, str(error), rule.span))
+            return
+        pattern.owner = rule
+        self.patterns[rule.full_name] = pattern
+        for root in pattern.roots:
+            self.rules[root, pattern.producer].append(pattern)
+
+
+__all__ = ["Library", "MissingOp", "Off", "Operand", "Pattern", "torch_op"]

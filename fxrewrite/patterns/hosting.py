@@ -1,0 +1,51 @@
+"""Matches as entries of an Inductor `PatternMatcherPass`: its mutation regions, stream checks, counters and observers hold for ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch._inductor.pattern_matcher import (
+    FailedMatch, GraphPatternEntry, Match, MatchContext, PatternExpr, PatternMatcherPass,
+)  # fmt: skip
+from torch.fx import Graph, Node
+
+
+class SitePattern(PatternExpr):
+    """The sites of one rule. The sweep has matched already: `match` looks the answer up.
+
+    `nodes`: a candidate node -> the nodes that will die with it, itself first.
+    """
+
+    op = "call_function"
+
+    def __init__(self, nodes: Mapping[Node, list[Node]]):
+        self.nodes = nodes
+        self.fns = list({n.target for n in nodes})
+
+    def match(self, node: Node) -> Any:
+        found = self.nodes.get(node)
+        if found is None:
+            return FailedMatch("not a site of this rule")
+        match = Match(MatchContext([self], graph=node.graph), self)
+        match.nodes = list(found)
+        match.kwargs = {"node": node}
+        return match
+
+    def _match(self, node: Node, ctx: MatchContext) -> Any:
+        return self.match(node)
+
+
+def apply(graph: Graph, sites: Mapping[str, Mapping[Node, list[Node]]], fire: Callable[[str, Node], None]) -> None:
+    """Run one `PatternMatcherPass` with an entry for each rule of `sites` (rule name -> candidate -> dying nodes).
+
+    `fire(rule, node)` edits; it must not raise.
+    """
+    passes = PatternMatcherPass(pass_name="fxrewrite")
+    for rule, nodes in sites.items():
+        entry = GraphPatternEntry(
+            pattern=SitePattern(nodes), extra_check=lambda match: True,
+            handler=lambda match, node, rule=rule: fire(rule, node),
+        )  # fmt: skip
+        entry.register(passes.patterns)
+    passes.apply(graph)

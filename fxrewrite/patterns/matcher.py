@@ -1,0 +1,618 @@
+"""Terms compiled to matchers. A matcher is a chain of closures: each step tests one value, binds what it names, and calls the next.
+
+A step returns True to stop the search and False to go on with other choices; the last step records a solution. Choice points (operand
+order, cases of a `def`, several views of a value, a cast that changes nothing) undo what was bound since. Matching never edits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+
+from fxrewrite.dsl import dims
+from fxrewrite.dsl.core import (
+    Apply, Call, Choose, Dtype, DtypeVar, Each, Either, Extern, Fresh, Lit, Nothing, Number, OneOf, Operand, Prim, Ref,
+    Result, Size, Taken, Term, TorchCall, Wild,
+)  # fmt: skip
+from fxrewrite.dsl.dims import Star
+from fxrewrite.patterns.guards import DTYPES, UNKNOWN, same
+from fxrewrite.patterns.values import COMMUTATIVE, FRESH, Symbol, Value
+
+UNSET: Any = type("Unset", (), {"__repr__": lambda self: "unset"})()
+Step = Callable[[Any, "State"], bool]  # (value, state) -> stop?
+Next = Callable[["State"], bool]
+POP = -1  # a trail entry: a deferred equation to take back
+
+
+class State:
+    """What one attempt has bound. `trail`: slots in the order of binding. `deferred`: equations whose names were not bound yet."""
+
+    __slots__ = ("anchor", "deferred", "reached", "sweep", "trail", "v")
+
+    def __init__(self, size: int, sweep: Any, anchor: Value, trace: Trace | None = None):
+        self.anchor = anchor
+        self.v: list[Any] = [UNSET] * size
+        self.trail: list[int] = []
+        self.deferred: list[tuple[Any, Any]] = []
+        self.sweep = sweep
+        self.reached = trace
+
+    def undo(self, mark: int) -> None:
+        """Forget what was bound since `mark`."""
+        trail, v = self.trail, self.v
+        while len(trail) > mark:
+            slot = trail.pop()
+            if slot == POP:
+                self.deferred.pop()
+            else:
+                v[slot] = UNSET
+
+
+class Trace:
+    """The deepest point that failed attempts reached: the term, what stood there, and why it did not do."""
+
+    def __init__(self) -> None:
+        self.depth, self.term, self.found, self.reason = -1, None, None, ""
+
+    def miss(self, s: State, term: Any, found: Any, reason: str) -> bool:
+        """Note a failure; always False."""
+        depth = len(s.trail)
+        if depth > self.depth:
+            self.depth, self.term, self.found, self.reason = depth, term, found, reason
+        return False
+
+
+class Slots:
+    """Names of a pattern -> positions in a state."""
+
+    def __init__(self) -> None:
+        self.index: dict[Any, int] = {}
+
+    def __call__(self, key: Any) -> int:
+        return self.index.setdefault(key, len(self.index))
+
+    def of_term(self, t: Any) -> int:
+        """The slot of a shared term."""
+        return self(("term", t))
+
+
+def lookup(slots: Slots, s: State) -> Callable[[str], Any]:
+    """Names as guards ask for them."""
+
+    def find(name: str) -> Any:
+        at = slots.index.get(name)
+        value = UNSET if at is None else s.v[at]
+        return UNKNOWN if value is UNSET else value
+
+    return find
+
+
+class Compiler:
+    """Compiles terms of one pattern. `operands`: name -> may it be none; `torch_op` finds an overload by its dotted name."""
+
+    def __init__(self, slots: Slots, guards: Callable[[State], Any], torch_op: Callable[[str], Any]):
+        self.slots, self.guards, self.torch_op = slots, guards, torch_op
+
+    # ---- tensors
+
+    def term(self, t: Any, then: Next) -> Step:
+        """The step that matches `t` and goes on with `then`."""
+        if isinstance(t, Operand):
+            return self.operand(t, then)
+        if isinstance(t, Number):
+            return self.number(t, then)
+        if isinstance(t, Nothing):
+            return lambda v, s: then(s) if v is None else _miss(s, t, v, "other op")
+        if isinstance(t, Choose):
+            return self.choose(t, then)
+        if isinstance(t, Either):
+            return self.either([self.term(c, then) for c in t.choices])
+        if isinstance(t, Each):
+            return self.term(t.body, then)
+        return self.shared(t, then)
+
+    def operand(self, t: Operand, then: Next) -> Step:
+        at, optional = self.slots(t.name), t.optional
+
+        def step(v: Any, s: State) -> bool:
+            have = s.v[at]
+            if have is UNSET:
+                if type(v) is not Value and not (v is None and optional):
+                    return _miss(s, t, v, "other constant")
+                s.v[at] = v
+                s.trail.append(at)
+                return then(s)
+            return then(s) if have is v else _miss(s, t, v, "other op")
+
+        return step
+
+    def number(self, t: Number, then: Next) -> Step:
+        scalar = t.value
+        unify = self.scalar(scalar)
+        if not isinstance(scalar, Ref):
+            return lambda v, s: unify(v, s) and then(s) if type(v) is not Value else _miss(s, t, v, "other constant")
+        at = self.slots(scalar.name)
+
+        def step(v: Any, s: State) -> bool:
+            if type(v) is not Value:
+                return then(s) if unify(v, s) else _miss(s, t, v, "other constant")
+            if v.shape or v.dtype is None or not v.dtype.is_floating_point:
+                return _miss(s, t, v, "other constant")
+            return then(s) if _bind(s, at, v) else _miss(s, t, v, "other constant")
+
+        return step
+
+    def shared(self, t: Prim | Result | Extern, then: Next) -> Step:
+        """A term that may occur twice: the second time it is the value that it was."""
+        at = self.slots.of_term(t)
+        inner = self.extern(t, then) if isinstance(t, Extern) else self.result(t, then) if isinstance(t, Result) else self.prim(t, then)
+
+        def step(v: Any, s: State) -> bool:
+            have = s.v[at]
+            if have is not UNSET:
+                return then(s) if have is v else _miss(s, t, v, "other op")
+            if type(v) is not Value:
+                return _miss(s, t, v, "other op")
+            s.v[at] = v
+            s.trail.append(at)
+            return inner(v, s)
+
+        return step
+
+    def prim(self, t: Prim, then: Next) -> Step:
+        if t.op == "to":
+            return self.cast(t, then)
+        if t.op == "reshape":
+            return self.reshape(t, then)
+        if t.op in COMMUTATIVE:
+            return self.commutative(t, then)
+        op, count = t.op, len(t.args)
+        params = [self.scalar(p) for p in t.params]
+        inner = self.arguments(t.args, self.slots.of_term(t), then)
+
+        def step(v: Value, s: State) -> bool:
+            if v.op != op or len(v.args) < count or len(v.attrs) != len(params):
+                return _miss(s, t, v, "other op")
+            for unify, attr in zip(params, v.attrs, strict=True):
+                if not unify(attr, s):
+                    return _miss(s, t, v, "other constant")
+            return inner(s)
+
+        return step
+
+    def arguments(self, args: tuple[Any, ...], at: int, then: Next) -> Next:
+        """Match the arguments of the value (or view) in slot `at`, most telling first."""
+        for j in sorted(range(len(args)), key=lambda j: _weight(args[j]), reverse=True):
+            then = self._argument(self.term(args[j], then), at, j)
+        return then
+
+    def _argument(self, step: Step, at: int, j: int) -> Next:
+        return lambda s: step(s.v[at].args[j], s)
+
+    def commutative(self, t: Prim, then: Next) -> Step:
+        op = t.op
+        a, b = t.args
+        swap = _weight(b) < _weight(a)
+        first, second = (b, a) if swap else (a, b)
+        other = self.slots(("other", t))
+        rest = self.term(second, then)
+        start = self.term(first, lambda s: rest(s.v[other], s))
+        free = isinstance(a, Operand) and isinstance(b, Operand)
+        slots = (self.slots(a.name), self.slots(b.name)) if free else ()  # type: ignore[union-attr]
+
+        def attempt(x: Any, y: Any, s: State) -> bool:
+            s.v[other] = y
+            s.trail.append(other)
+            return start(x, s)
+
+        def step(v: Value, s: State) -> bool:
+            if v.op != op:
+                return _miss(s, t, v, "other op")
+            x, y = (v.args[1], v.args[0]) if swap else v.args
+            unordered = not free or s.v[slots[0]] is not UNSET or s.v[slots[1]] is not UNSET
+            mark = len(s.trail)
+            if attempt(x, y, s):
+                return True
+            s.undo(mark)
+            return unordered and x is not y and attempt(y, x, s)
+
+        return step
+
+    def cast(self, t: Prim, then: Next) -> Step:
+        """A cast, or what needs none: a cast that changes nothing is not in the graph."""
+        unify, inner = self.scalar(t.params[0]), self.term(t.args[0], then)
+
+        def step(v: Value, s: State) -> bool:
+            if not unify(v.dtype, s):
+                return _miss(s, t, v, "dtype")
+            if v.op == "to":
+                mark = len(s.trail)
+                if inner(v.args[0], s):
+                    return True
+                s.undo(mark)
+            return inner(v, s)
+
+        return step
+
+    def reshape(self, t: Prim, then: Next) -> Step:
+        """`reshape(x, S)` is v where x is v in the shape that x has: by its type, if its dims are known, else below v's own reshape."""
+        x = t.args[0]
+        inner = self.term(x, then)
+        target = t.params[0]
+        unify = self.shape(target.args) if isinstance(target, Apply) and target.op == "shape_list" else None
+        declared = None if isinstance(x, Number | Nothing) else x.type.shape
+        evaluate = self.guards
+
+        def step(v: Value, s: State) -> bool:
+            if unify is None or not unify(v.shape, s):
+                return _miss(s, t, v, "shape")
+            settle(s, self.slots, evaluate)
+            shape = None
+            if isinstance(x, Operand) and type(s.v[self.slots(x.name)]) is Value:
+                shape = s.v[self.slots(x.name)].shape
+            elif declared is not None:
+                shape = evaluate_shape(declared, evaluate(s))
+            if shape is not None:
+                return inner(s.sweep.table.reshape(v, shape), s)
+            return inner(v.args[0] if v.op == "reshape" else v, s)
+
+        return step
+
+    def choose(self, t: Choose, then: Next) -> Step:
+        return self.either([self.case(conds, self.term(value, then), t) for conds, value in t.cases])
+
+    def either(self, steps: list[Step]) -> Step:
+        def step(v: Any, s: State) -> bool:
+            mark = len(s.trail)
+            for one in steps:
+                if one(v, s):
+                    return True
+                s.undo(mark)
+            return False
+
+        return step
+
+    def case(self, conds: tuple[Any, ...], inner: Step, t: Any) -> Step:
+        tests = [self.condition(c) for c in conds]
+
+        def step(v: Any, s: State) -> bool:
+            for test in tests:
+                if not test(s):
+                    return _miss(s, t, v, "other constant")
+            return inner(v, s)
+
+        return step
+
+    def condition(self, c: Any) -> Next:
+        """A condition of a case: it binds what it fixes, is tested if it can be, else waits."""
+        fixed = self.fixes(c)
+        if fixed is not None:
+            at, value = fixed
+            return lambda s: _bind(s, at, value)
+
+        def test(s: State) -> bool:
+            found = self.guards(s).holds(c)
+            if found is UNKNOWN:
+                s.deferred.append((c, True))
+                s.trail.append(POP)
+                return True
+            return found
+
+        return test
+
+    def fixes(self, c: Any) -> tuple[int, Any] | None:
+        """The slot and the value that a condition fixes."""
+        if isinstance(c, Ref):
+            return self.slots(c.name), True
+        if isinstance(c, Apply):
+            inner = c.args[0] if c.args else None
+            if c.op == "not" and isinstance(inner, Ref):
+                return self.slots(inner.name), False
+            if c.op == "is_none" and isinstance(inner, Operand):
+                return self.slots(inner.name), None
+            if c.op == "==" and isinstance(inner, Ref) and isinstance(c.args[1], Lit | Dtype):
+                other = c.args[1]
+                return self.slots(inner.name), DTYPES[other.name] if isinstance(other, Dtype) else other.value
+        return None
+
+    def result(self, t: Result, then: Next) -> Step:
+        """A result of a declared op: over the views of the value."""
+        call = t.call
+        at, name, index = self.slots(("call", call)), call.op, t.index
+        inner = self.call_arguments(call, at, then)
+
+        def step(v: Value, s: State) -> bool:
+            views = s.sweep.views_of(v, name)
+            if not views:
+                return _miss(s, t, v, "other op")
+            have = s.v[at]
+            for view, i in list(views):
+                if i != index or (have is not UNSET and have is not view):
+                    continue
+                mark = len(s.trail)
+                if have is UNSET:
+                    s.v[at] = view
+                    s.trail.append(at)
+                if inner(s):
+                    return True
+                s.undo(mark)
+            return False
+
+        return step
+
+    def call_arguments(self, call: Call, at: int, then: Next) -> Next:
+        """Operands and attributes of the view in slot `at`."""
+        operands = len(call.args)
+        for j in sorted(range(operands), key=lambda j: _weight(call.args[j]), reverse=True):
+            arg = call.args[j]
+            step = self.list_operand(arg, then) if isinstance(arg, tuple) else self.term(arg, then) if hasattr(arg, "type") else self.plain(arg, then)
+            then = self._argument(step, at, j)
+        for j, (_, scalar) in reversed(list(enumerate(call.attrs))):
+            then = self._argument(self.attribute(scalar, then, call), at, operands + j)
+        return then
+
+    def plain(self, arg: Any, then: Next) -> Step:
+        unify = self.scalar(arg)
+        return lambda v, s: then(s) if unify(v, s) else _miss(s, arg, v, "other constant")
+
+    def list_operand(self, args: tuple[Any, ...], then: Next) -> Step:
+        raise NotImplementedError("a list operand on a matched side")
+
+    def attribute(self, scalar: Any, then: Next, call: Call) -> Step:
+        """An attribute of a view: a constant, or a 0-d float value (`compile(dynamic=True)` makes an eps an input)."""
+        unify = self.scalar(scalar)
+        at = self.slots(scalar.name) if isinstance(scalar, Ref) else None
+
+        def step(v: Any, s: State) -> bool:
+            if type(v) is Value:
+                if at is None or not _bind(s, at, v):
+                    return isinstance(scalar, Wild) and then(s) or _miss(s, scalar, v, "other constant")
+                return then(s)
+            return then(s) if unify(v, s) else _miss(s, (call, scalar), v, "other constant")
+
+        return step
+
+    # ---- torch ops
+
+    def extern(self, t: Extern, then: Next) -> Step:
+        """What a torch op returns or writes."""
+        name, several, args = self.torch_arguments(t.call, t)
+        at = self.slots(("torch", t.call))
+        inner = self.torch_steps(args, at, then)
+        index = t.returned
+
+        def step(v: Value, s: State) -> bool:
+            if several:
+                if v.op != "getitem" or v.args[1] != index or v.args[0].op != name:
+                    return _miss(s, t, v, "other op")
+                v = v.args[0]
+            elif v.op != name:
+                return _miss(s, t, v, "other op")
+            have = s.v[at]
+            if have is not UNSET and have.args is not v.args and have.args != v.args:
+                return _miss(s, t, v, "other op")
+            if have is UNSET:
+                s.v[at] = v
+                s.trail.append(at)
+            return inner(s)
+
+        return step
+
+    def torch_arguments(self, call: TorchCall, t: Extern) -> tuple[str, bool, list[Any]]:
+        """The name that values of this call have, whether it returns several, and a pattern for each argument of the schema."""
+        op = self.torch_op(call.op)
+        schema = op._schema
+        by_name = dict(call.kwargs)
+        args: list[Any] = list(call.args)
+        for a in schema.arguments[len(args) :]:
+            args.append(by_name.pop(a.name) if a.name in by_name else Wild() if call.rest else Default(a.default_value))
+        if by_name or len(args) > len(schema.arguments):
+            raise SchemaMismatch(f"{call.op} has no argument {', '.join(by_name) or len(schema.arguments) + 1}")
+        base = schema.name.replace("::", ".")
+        name = base if op._overloadname == "default" else f"{base}.{op._overloadname}"
+        if schema.is_mutable:
+            which = t.returned if t.written is None else t.written
+            if t.written is not None:
+                which = schema.arguments[t.written].name if isinstance(t.written, int) else t.written
+            return f"{name}#{which}", False, args
+        return name, len(schema.returns) > 1, args
+
+    def torch_steps(self, args: list[Any], at: int, then: Next) -> Next:
+        for j in sorted(range(len(args)), key=lambda j: _weight(args[j]), reverse=True):
+            then = self._argument(self.torch_argument(args[j], then), at, j)
+        return then
+
+    def torch_argument(self, a: Any, then: Next) -> Step:
+        if isinstance(a, Fresh):
+            return lambda v, s: then(s) if v is FRESH else _miss(s, a, v, "other op")
+        if isinstance(a, Taken):
+            return self.term(a.value, then)
+        if isinstance(a, OneOf):
+            return self.either([self.torch_argument(c, then) for c in a.choices])
+        if isinstance(a, Default):
+            return lambda v, s: then(s) if _is_default(v, a.value) else _miss(s, a, v, "other constant")
+        if isinstance(a, Number):
+            a = a.value
+        if isinstance(a, Operand | Prim | Result | Extern | Choose | Either | Nothing):
+            return self.term(a, then)
+        if isinstance(a, Ref):
+            return self.attribute(a, then, None)  # type: ignore[arg-type]
+        return self.plain(a, then)
+
+    # ---- scalars
+
+    def scalar(self, x: Any) -> Callable[[Any, State], bool]:
+        """A function that says whether a constant of the graph is `x`, binding what `x` names."""
+        if isinstance(x, Lit):
+            want = x.value
+            if isinstance(want, Dtype):
+                return self.scalar(want)
+            return lambda v, s: v is None if want is None else same(want, _plain(v))
+        if isinstance(x, Dtype):
+            dtype = DTYPES[x.name]
+            return lambda v, s: v == dtype
+        if isinstance(x, DtypeVar):
+            at, members = self.slots("dtype:" + x.key), {DTYPES[m] for m in x.members}
+            return lambda v, s: v in members and _bind(s, at, v)
+        if isinstance(x, Ref):
+            at = self.slots(x.name)
+            return lambda v, s: _bind(s, at, _plain(v))
+        if isinstance(x, Wild):
+            return lambda v, s: True
+        if isinstance(x, Size):
+            return self.size(x.dim)
+        if isinstance(x, Apply) and x.op == "list":
+            return self.list(x.args)
+        return self.computed(x)
+
+    def size(self, dim: dims.Dim) -> Callable[[Any, State], bool]:
+        if dim.number is not None:
+            number = dim.number
+            return lambda v, s: _plain(v) == number
+        if dim.name is not None:
+            at, attr = self.slots("dim:" + dim.name), self.slots(dim.name)
+
+            def unify(v: Any, s: State) -> bool:
+                have = s.v[attr]
+                return _bind(s, at, _plain(v)) if have is UNSET or type(have) is Value else same(have, _plain(v))
+
+            return unify
+        return self.computed(Size(dim))
+
+    def computed(self, x: Any) -> Callable[[Any, State], bool]:
+        """An expression: compared where its names are bound, else kept for later."""
+
+        def unify(v: Any, s: State) -> bool:
+            have = self.guards(s).value(x)
+            if have is UNKNOWN:
+                s.deferred.append((x, _plain(v)))
+                s.trail.append(POP)
+                return True
+            return same(have, _plain(v))
+
+        return unify
+
+    def list(self, items: tuple[Any, ...]) -> Callable[[Any, State], bool]:
+        parts = [self.scalar(i) for i in items]
+
+        def unify(v: Any, s: State) -> bool:
+            return isinstance(v, tuple) and len(v) == len(parts) and all(p(x, s) for p, x in zip(parts, v, strict=True))
+
+        return unify
+
+    def shape(self, items: tuple[Any, ...]) -> Callable[[Any, State], bool]:
+        """A shape, with leading axes where it begins with a star."""
+        star = self.slots("star:" + items[0].name) if items and isinstance(items[0], Star) else None
+        tail = [self.size(d) for d in items if isinstance(d, dims.Dim)]
+
+        def unify(shape: Any, s: State) -> bool:
+            cut = len(shape) - len(tail)
+            if cut < 0 or (star is None and cut):
+                return False
+            if star is not None and not _bind(s, star, tuple(shape[:cut])):
+                return False
+            return all(p(d, s) for p, d in zip(tail, shape[cut:], strict=True))
+
+        return unify
+
+
+class Default:
+    """An argument that is not written: the default of the schema."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+class SchemaMismatch(Exception):
+    """A form writes an argument that the schema of this build does not have."""
+
+
+def settle(s: State, slots: Slots, guards: Callable[[State], Any]) -> bool:
+    """Solve deferred equations for names that are the only open ones, and test the closed ones. False where one is wrong."""
+    progress = True
+    while progress and s.deferred:
+        progress = False
+        find = lookup(slots, s)
+        g = guards(s)
+        for expr, value in list(s.deferred):
+            if not isinstance(expr, Size):
+                continue
+            known = lambda n: _known(find, n)  # noqa: E731
+            solved = dims.solve(expr.dim, known, value)
+            if solved is None:
+                continue
+            name, numerator, divisor = solved
+            if divisor != 1 and (not isinstance(numerator, int) or numerator % divisor):
+                if isinstance(numerator, int) or numerator % divisor != 0:
+                    return False
+            at = slots("dim:" + name)
+            if s.v[at] is UNSET:
+                s.v[at] = numerator // divisor if divisor != 1 else numerator
+                s.trail.append(at)
+                progress = True
+        del g
+    return True
+
+
+def _known(find: Callable[[str], Any], name: str) -> Any:
+    found = find("dim:" + name)
+    if found is UNKNOWN:
+        found = find(name)
+    return None if found is UNKNOWN else found
+
+
+def evaluate_shape(shape: tuple[Any, ...], guards: Any) -> tuple[Any, ...] | None:
+    """A declared shape as numbers, or None where a name is open."""
+    out: list[Any] = []
+    for item in shape:
+        found = guards.value(item)
+        if found is UNKNOWN:
+            return None
+        out += list(found) if isinstance(item, Star) else [found]
+    return tuple(out)
+
+
+def _bind(s: State, at: int, value: Any) -> bool:
+    have = s.v[at]
+    if have is UNSET:
+        s.v[at] = value
+        s.trail.append(at)
+        return True
+    if have is value:
+        return True
+    return type(have) is not Value and type(value) is not Value and same(have, value)
+
+
+def _plain(v: Any) -> Any:
+    """A constant of a graph as a Python value."""
+    if type(v) is Symbol:
+        return v.expr
+    return tuple(map(_plain, v)) if isinstance(v, tuple) else v
+
+
+def _is_default(v: Any, default: Any) -> bool:
+    if isinstance(default, list):
+        default = tuple(default)
+    return v is default or same(v, default)
+
+
+def _miss(s: State, term: Any, found: Any, reason: str) -> bool:
+    if s.reached is not None:
+        s.reached.miss(s, term, found, reason)
+    return False
+
+
+def _weight(t: Any) -> int:
+    """Which argument to try first: literals, then what has structure, then names."""
+    if isinstance(t, Number):
+        return 0 if isinstance(t.value, Lit) else 3
+    if isinstance(t, Lit | Dtype | Fresh | Default | Nothing):
+        return 0
+    if isinstance(t, Result | Extern):
+        return 1
+    return 2 if isinstance(t, Prim | Choose | Either | Each) else 4
+
+
+__all__ = ["UNSET", "Compiler", "Slots", "State", "Term", "Trace"]
