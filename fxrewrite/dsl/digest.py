@@ -38,7 +38,7 @@ class _Digest:
         return self.ops[name]
 
     def __call__(self, x: Any) -> str:
-        kind: type[Any] = type(x)
+        kind = cast("type[Any]", type(x))
         found = self.done.get(id(x)) if attrs.has(kind) else None  # a tuple or a number may live too shortly for its id
         if found is None:
             found = hashlib.sha256("\0".join([kind.__name__, *self.parts(x)]).encode()).hexdigest()
@@ -56,7 +56,7 @@ class _Digest:
             return [x.name, str(x.optional), str(x.star), str(x.element)]
         if isinstance(x, OpDef):
             return [self.op(x.name)]
-        kind: type[Any] = type(x)
+        kind = cast("type[Any]", type(x))
         if not attrs.has(kind):
             return [repr(x)]
         called = [self.op(x.op)] if isinstance(x, Call) else []
