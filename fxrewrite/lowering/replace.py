@@ -320,7 +320,8 @@ def _move(p: Plan, editor: Editor) -> None:
 
 def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark: dict[str, Any]) -> None:
     for node in editor.made:
-        node.meta[MARK] = mark
+        if node not in editor.table.of_node:  # what was written for a capture is a value like any other
+            node.meta[MARK] = mark
     returned: set[Node] = set()
     for o, new in pairs:
         if any(u.op == "output" for u in o.node.users):
