@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from attrs import frozen
 from torch import SymBool, Tensor
 from torch._subclasses.fake_tensor import is_fake
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxrewrite.dsl.core import Dtype, Prim
 from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Buffer, EvaluationError, Overwritten
@@ -229,16 +231,27 @@ def torch_op(name: str) -> Callable[..., Any]:
             found = getattr(found, part)
     except AttributeError:
         raise EvaluationError(f"this process has no torch op called {name}") from None
-    if namespace != "aten":
-        return found
-    overload = found if isinstance(found, torch._ops.OpOverload) else getattr(found, found.overloads()[0])
-    return _decomposition(overload) or found
+    return partial(_decomposed, found) if namespace == "aten" else found
 
 
-def _decomposition(op: torch._ops.OpOverload) -> Callable[..., Any] | None:
-    from torch._inductor.decomposition import select_decomp_table
+class _Decompose(TorchDispatchMode):
+    """Runs every op that Inductor's table takes apart as its decomposition."""
 
-    return select_decomp_table().get(op)
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        from torch._inductor.decomposition import select_decomp_table
+
+        decomposition = select_decomp_table().get(func)
+        if decomposition is not None:
+            with self:
+                result = decomposition(*args, **(kwargs or {}))
+            if result is not NotImplemented:
+                return result
+        return func(*args, **(kwargs or {}))
+
+
+def _decomposed(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with _Decompose():
+        return op(*args, **kwargs)
 
 
 def _argument(argument: Any, written: dict[Any, Tensor], like: Tensor | None) -> Any:
