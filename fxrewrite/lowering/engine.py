@@ -88,11 +88,12 @@ class Run:
     graph: Graph
     sweep: Sweep = field(init=False)
     dialect: Dialect = field(init=False)
-    fired: list[tuple[Found, str, Node, str]] = field(factory=list)
+    fired: list[tuple[Found, str]] = field(factory=list)  # with the provider
     refused: dict[int, tuple[Found, Refusal]] = field(factory=dict)
     broken: set[str] = field(factory=set)
     seconds: Counter[str] = field(factory=Counter)
     events: list[Event] = field(factory=list)
+    near: list[Event] = field(factory=list)
 
     def execute(self) -> None:
         start = time.perf_counter()
@@ -102,9 +103,12 @@ class Run:
         read = time.perf_counter()
         self.sweep.match_rules()
         matched = time.perf_counter()
+        if recording():
+            self.near = near_misses(self.sweep, self.engine.library)
+        start_fuse = time.perf_counter()
         self._fuse(list(self.sweep.found))
         rewritten = time.perf_counter()
-        self.seconds.update({"read": read - start, "match": matched - read, "rewrite": rewritten - matched})
+        self.seconds.update({"read": read - start, "match": matched - read, "rewrite": rewritten - start_fuse})
         if recording():
             self._report()
 
@@ -118,7 +122,7 @@ class Run:
             before = len(self.fired)
             winners = self._choose(plans)
             self._host(winners)
-            done = {id(f) for f, *_ in self.fired}
+            done = {id(f) for f, _ in self.fired}
             remaining = [p.found for p in plans if id(p.found) not in done and id(p.found) not in self.refused]
             if not remaining or (len(self.fired) == before and len(winners) == len(plans)):
                 break
@@ -208,12 +212,8 @@ class Run:
             return emitters[0].outputs()
 
         rule = p.found.rule
-        site, source = p.anchor.name, source_line(p.anchor)
         fire(p, editor, emit, {"rule": rule.full_name, "span": str(rule.span)})
-        self.fired.append((p.found, site, editor.made[-1], ", ".join(emitters[0].used)))
-        self.sources_of[id(p.found)] = source
-
-    sources_of: dict[int, str] = field(factory=dict)
+        self.fired.append((p.found, ", ".join(emitters[0].used)))
 
     def _break(self, rule: RuleDef, refusal: Refusal) -> None:
         if self.engine.config.strict:
@@ -235,22 +235,24 @@ class Run:
             if (event.full_name, event.site) not in fired_at:
                 events.append(event)
         known = {(e.full_name, e.site) for e in events}
-        events += [e for e in near_misses(self.sweep, self.engine.library) if (e.full_name, e.site) not in known]
+        events += [e for e in self.near if (e.full_name, e.site) not in known]
         self.events = events
 
-    def _fired_event(self, found: Found, site: str, node: Node, by: str) -> Event:
+    def _fired_event(self, found: Found, by: str) -> Event:
         rule = found.rule
-        return Event(rule.pack, rule.name, site, True, span=rule.left_span, source=self.sources_of.get(id(found), ""), by=by)
+        return Event(rule.pack, rule.name, _site(found), True, span=rule.left_span, source=source_line(found.site), by=by)
 
     def _refused_event(self, found: Found, r: Refusal) -> Event:
         rule = found.rule
-        anchor = found.outputs[0][0] if isinstance(found.outputs[0], list) else found.outputs[0]
-        node = next((n for n in anchor.nodes), None)
         by = r.found if r.reason == "eaten by" else ""
         return Event(
-            rule.pack, rule.name, node.name if node is not None else "?", False, r.reason, r.expected, r.found,
-            rule.left_span, source_line(r.node if r.node is not None else node), r.hint, by,
+            rule.pack, rule.name, _site(found), False, r.reason, r.expected, r.found, rule.left_span,
+            source_line(r.node if r.node is not None and r.reason != "eaten by" else found.site), r.hint, by,
         )  # fmt: skip
+
+
+def _site(found: Found) -> str:
+    return found.site.name if found.site is not None else "?"
 
 
 def _rank(rule: RuleDef) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import Any
 from fxrewrite.dsl.diagnostics import underline
 from fxrewrite.patterns.events import Event, Log
 
+FEW = 3  # with more rules than this, those that came nowhere near get one line each
 LINES = 3  # lines of the model shown for one reason
 
 
@@ -18,8 +19,15 @@ def render(log: Log, rule: str | None = None) -> str:
         if rule is None or rule in (e.rule, e.full_name):
             by_rule[e.full_name].append(e)
     lines: list[str] = []
+    absent: list[str] = []
     for name in sorted(by_rule, key=lambda n: (-sum(e.fired for e in by_rule[n]), n)):
-        lines += [*_rule(name, by_rule[name], log), ""]
+        events = by_rule[name]
+        if len(by_rule) > FEW and not any(e.fired or e.reason != "other op" for e in events):
+            missing = sorted({e.expected for e in events})
+            absent.append(f"{name}  0 of {len(events)} sites: no {' and no '.join(m.removeprefix('a ') for m in missing)}")
+        else:
+            lines += [*_rule(name, events, log), ""]
+    lines += [*absent, ""] if absent else []
     if log.cached:
         lines.append(f"{log.cached} compilation{'s' if log.cached > 1 else ''}: cached, not run (the rewritten code came from Inductor's cache)")
     if not by_rule and not log.cached:
@@ -34,8 +42,10 @@ def _rule(name: str, events: list[Event], log: Log) -> list[str]:
     for e in events:
         if not e.fired:
             groups[(e.reason, e.by, e.expected, _found_kind(e), e.span)].append(e)
-    for group in groups.values():
-        lines += _group(group, log)
+    shown = None
+    for group in sorted(groups.values(), key=lambda g: str(g[0].span)):
+        lines += _group(group, log, group[0].span != shown)
+        shown = group[0].span
     return lines
 
 
@@ -45,14 +55,14 @@ def _by(fired: list[Event]) -> str:
 
 
 def _found_kind(e: Event) -> str:
-    return "" if e.reason in ("shared value", "other op") else e.found
+    return "" if e.reason == "shared value" else e.found.split(" (")[0]
 
 
-def _group(group: list[Event], log: Log) -> list[str]:
+def _group(group: list[Event], log: Log, with_place: bool) -> list[str]:
     e = group[0]
     count = f"{len(group)} site{'s' if len(group) > 1 else ''}"
     lines: list[str] = []
-    if e.span is not None:
+    if e.span is not None and with_place:
         lines.append(f"  {e.span}")
         lines += ["  " + line for line in underline(e.span, log.sources)]
     said = f"    {e.reason} {e.by}" if e.by else f"    {e.reason}"

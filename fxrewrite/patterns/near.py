@@ -11,6 +11,7 @@ from typing import Any
 from fxrewrite.dsl.core import (
     Apply, Call, Choose, Each, Extern, Lit, Number, Operand, Prim, Ref, Result, RuleDef, span_of,
 )  # fmt: skip
+from fxrewrite.patterns.dialect import VIEWS
 from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import Library, Pattern
 from fxrewrite.patterns.matcher import State, Trace
@@ -19,13 +20,14 @@ from fxrewrite.patterns.views import Sweep, View
 
 
 def near_misses(sweep: Sweep, library: Library) -> list[Event]:
-    """Events for the sites of every rule without a match."""
+    """Events for the sites of every rule without a match. To be asked before anything is rewritten."""
     matched = {(f.rule.full_name, id(_anchor(f.outputs[0]))) for f in sweep.found}
-    by_op: dict[str, list[Value]] = {}
+    sites: dict[str, list[Value]] = {}
     for v in sweep.table.all:
         if v.nodes:
             for name in v.views:
-                by_op.setdefault(name, []).append(v)
+                if _is_site(sweep, v, name):
+                    sites.setdefault(name, []).append(v)
     events: list[Event] = []
     for pattern in library.patterns.values():
         rule: RuleDef = pattern.owner
@@ -33,9 +35,9 @@ def near_misses(sweep: Sweep, library: Library) -> list[Event]:
         if not ops:
             continue
         root, first = ops[0], ops[-1]
-        events += [_root_miss(sweep, pattern, v, root) for v in _anchors(by_op, root) if (rule.full_name, id(v)) not in matched]
+        events += [_root_miss(sweep, pattern, v) for v in sites.get(root, ()) if (rule.full_name, id(v)) not in matched]
         if first != root:
-            events += [_first_miss(pattern, v, first, root) for v in _anchors(by_op, first) if not _feeds(sweep, v, ops)]
+            events += [_first_miss(pattern, v, first, root) for v in sites.get(first, ()) if not _feeds(sweep, v, ops[-2])]
     return events
 
 
@@ -43,9 +45,17 @@ def _anchor(output: Any) -> Any:
     return output[0] if isinstance(output, list) else output
 
 
-def _anchors(by_op: dict[str, list[Value]], op: str) -> list[Value]:
-    """Values that are the first result of a view of `op` with a node in the graph, each once."""
-    return [v for v in by_op.get(op, ()) if any(i == 0 for _, i in v.views[op])]
+def _is_site(sweep: Sweep, v: Value, op: str) -> bool:
+    """Is `v` the first result of `op`, found here and not carried over from another shape, and no inner part of a larger such view?"""
+    own = [view for view, i in v.views[op] if i == 0 and not view.carried]
+    return bool(own) and not any(_inner(sweep, v, view) for view in own)
+
+
+def _inner(sweep: Sweep, v: Value, view: View) -> bool:
+    """Do all users of `v` make the same op of the same operand (a norm before its weight)?"""
+    larger = {id(w.results[0]) for w in sweep.by_first.get((view.op.name, view.args[0]), ()) if w.results[0].n > v.n}
+    users = [sweep.table.of_node.get(u) for n in v.nodes for u in n.users]
+    return bool(users) and all(id(u) in larger for u in users)
 
 
 def chain(t: Any) -> list[str]:
@@ -63,9 +73,8 @@ def chain(t: Any) -> list[str]:
             return out
 
 
-def _feeds(sweep: Sweep, v: Value, ops: list[str]) -> bool:
-    """Is `v`, or a view of it, an operand of a view of the op above it?"""
-    above = ops[-2]
+def _feeds(sweep: Sweep, v: Value, above: str) -> bool:
+    """Is `v`, or a cast or reshape of it, the first operand of a view of `above`?"""
     seen: set[int] = set()
     todo: list[Value] = [v]
     while todo:
@@ -86,7 +95,7 @@ def _feeds(sweep: Sweep, v: Value, ops: list[str]) -> bool:
 # ---- one site
 
 
-def _root_miss(sweep: Sweep, pattern: Pattern, v: Value, root: str) -> Event:
+def _root_miss(sweep: Sweep, pattern: Pattern, v: Value) -> Event:
     rule: RuleDef = pattern.owner
     trace = Trace()
     s = State(len(pattern.slots.index), sweep, v, trace)
@@ -101,8 +110,28 @@ def _root_miss(sweep: Sweep, pattern: Pattern, v: Value, root: str) -> Event:
         return _event(rule, node, "other op", "two or more values of one form", "one", rule.left_span)
     return _event(
         rule, node, trace.reason or "other op", expected_text(trace.term), found_text(trace.found),
-        _span(trace.term) or rule.left_span, _hint(trace),
+        _span(trace.term) or rule.left_span, _hint(trace) or _closest_form(sweep, trace),
     )  # fmt: skip
+
+
+def _closest_form(sweep: Sweep, trace: Trace) -> str:
+    """Where an op was expected and its forms failed at what was found: how far the best of them came."""
+    if not isinstance(trace.term, Result) or not isinstance(trace.found, Value):
+        return ""
+    name, v = trace.term.call.op, trace.found
+    best: Trace | None = None
+    for (root, _), patterns in sweep.library.index.items():
+        if root != v.root.op and root.removeprefix("@") not in v.views:
+            continue
+        for pattern in patterns:
+            if pattern.owner.name == name:
+                inner = Trace()
+                pattern.anchor(v, State(len(pattern.slots.index), sweep, v, inner))
+                if inner.depth > 0 and (best is None or inner.depth > best.depth):
+                    best = inner
+    if best is None:
+        return ""
+    return f"{name} needs {expected_text(best.term)} where {found_text(best.found)} stands ({_span(best.term)})"
 
 
 def pattern_check(sweep: Sweep, pattern: Pattern, problems: list[tuple[str, Any, Any]]) -> Any:
@@ -130,9 +159,17 @@ def pattern_check(sweep: Sweep, pattern: Pattern, problems: list[tuple[str, Any,
 
 def _first_miss(pattern: Pattern, v: Value, first: str, root: str) -> Event:
     rule: RuleDef = pattern.owner
-    users = [u for n in v.nodes for u in n.users]
-    shown = ", ".join(_node_text(u) for u in users[:4]) or "nobody"
+    shown = ", ".join(_node_text(u) for u in _readers(v.nodes)[:4]) or "nobody"
     return _event(rule, v.nodes[0], "other op", f"a {root} among its users", f"{first} is used by {shown}", rule.left_span)
+
+
+def _readers(nodes: list[Any]) -> list[Any]:
+    """The users of nodes, looking through views."""
+    out: dict[Any, None] = {}
+    for n in nodes:
+        for u in n.users:
+            out.update(dict.fromkeys(_readers([u]) if u.target in VIEWS and u.users else [u]))
+    return list(out)
 
 
 def _event(
@@ -174,6 +211,8 @@ def found_text(v: Any) -> str:
 
 
 def _op_text(v: Value) -> str:
+    if v.op == "reshape":
+        return f"a reshape of {found_text(v.args[0])}"
     return "an input of the graph" if v.op == "input" else f"`{v.op}`"
 
 

@@ -28,12 +28,12 @@ MAX_VIEWS = 16  # of one op on one value: a guard against graphs made to blow up
 
 
 class View:
-    """`results` are what `op` gives for `args` (operands, then attributes)."""
+    """`results` are what `op` gives for `args` (operands, then attributes). `carried`: the same view on other leading axes."""
 
-    __slots__ = ("args", "op", "results")
+    __slots__ = ("args", "carried", "op", "results")
 
-    def __init__(self, op: OpDef, args: tuple[Any, ...], results: list[Any]):
-        self.op, self.args, self.results = op, args, results
+    def __init__(self, op: OpDef, args: tuple[Any, ...], results: list[Any], carried: bool = False):
+        self.op, self.args, self.results, self.carried = op, args, results, carried
 
     def __repr__(self) -> str:
         return f"{self.op.name}{self.args}"
@@ -41,9 +41,13 @@ class View:
 
 @define(eq=False)
 class Found:
-    """A match of a rule: bindings by name, the values of its outputs (lists for list outputs), the values that it names."""
+    """A match of a rule: bindings by name, the values of its outputs (lists for list outputs), the values that it names.
+
+    `site`: the first node of the first output, as it was when the graph was read.
+    """
 
     rule: RuleDef
+    site: torch.fx.Node | None
     pattern: Pattern
     bindings: dict[str, Any]
     outputs: tuple[Any, ...]
@@ -166,7 +170,7 @@ class Sweep:
         if any(w.args == args for w, _ in v.views.get(op.name, ())):
             return
         results = [v if j == i else reshape(r, (*lead, r.shape[-1])) for j, r in enumerate(view.results)]
-        self._register(View(op, args, results))
+        self._register(View(op, args, results, carried=True))
 
     def _register(self, view: View, discover: bool = False) -> None:
         self.by_args.setdefault((view.op.name, view.args), view)
@@ -223,7 +227,8 @@ class Sweep:
         named = [self.construct(pattern, t, s) for t in pattern.named]
         kept = tuple(n for n in named if type(n) is Value and id(n) not in flat)
         views = tuple(s.v[at] for n, at in index.items() if isinstance(n, tuple) and n[0] == "call" and s.v[at] is not UNSET)
-        self.found.append(Found(pattern.owner, pattern, bindings, tuple(outputs), kept, views))
+        first = outputs[0][0] if isinstance(outputs[0], list) else outputs[0]
+        self.found.append(Found(pattern.owner, _node_of(first), pattern, bindings, tuple(outputs), kept, views))
 
     def _emit_each(self, pattern: Pattern, s: State, each: Each) -> None:
         """All values of the form of an `each`, in graph order: anchored at the first of them."""
@@ -474,6 +479,16 @@ class Sweep:
         if remainder != 0:
             return False
         return _set(s, pattern.slots("dim:" + name), numerator // divisor if divisor != 1 else numerator)
+
+
+def _node_of(value: Value) -> torch.fx.Node | None:
+    """The first node of a value, or of what it is a reshape of."""
+    source: Value | None = value
+    while source is not None:
+        if source.nodes:
+            return source.nodes[0]
+        source = source.source
+    return None
 
 
 def _size(dim: Any) -> Any:
