@@ -219,7 +219,7 @@ def _backward(program: Program, op: OpDef) -> Callable[..., Any]:
         out: list[Any] = [None] * len(leaves)
         for i, g in zip(wanted, found):
             out[i] = g
-        return tuple(tree_unflatten(out, ctx.spec))
+        return tuple(tree_unflatten(out, ctx.spec))[: len(ctx.needs_input_grad)]  # torch filled in defaults behind it
 
     return backward
 
