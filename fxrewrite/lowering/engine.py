@@ -14,6 +14,7 @@ from attrs import define, field
 from torch.fx import Graph, Node
 
 from fxrewrite.dsl.core import Program, RuleDef
+from fxrewrite.lowering.cleanup import Cleanup
 from fxrewrite.lowering.config import Config, machine_facts, rule_status
 from fxrewrite.lowering.emit import Emitter
 from fxrewrite.lowering.providers import KEPT, Providers
@@ -41,6 +42,7 @@ class Engine:
     program: Program
     config: Config
     library: Library
+    cleanup: Cleanup
     active: dict[str, RuleDef]
     providers: Providers
     seconds: Counter[str]
@@ -49,7 +51,9 @@ class Engine:
     def make(cls, program: Program, config: Config, seconds: Counter[str] | None = None) -> Engine:
         """Compile the rules that are on."""
         start = time.perf_counter()
-        active = [r for r in program.rules if rule_status(program, r, config).on and r.stage == "fuse"]
+        on = [r for r in program.rules if rule_status(program, r, config).on]
+        active = [r for r in on if r.stage == "fuse"]
+        cleanup = Cleanup.make(tuple(r for r in on if r.stage == "canonicalize"))
         facts = machine_facts()
         machine = {name: (lambda v=value: v) for name, value in facts.items()}
         library = Library(
@@ -58,7 +62,7 @@ class Engine:
         providers = Providers(program, config.providers, config.allow_relaxed, facts)
         seconds = Counter() if seconds is None else seconds
         seconds["compile"] += time.perf_counter() - start
-        return cls(program, config, library, {r.full_name: r for r in active}, providers, seconds)
+        return cls(program, config, library, cleanup, {r.full_name: r for r in on}, providers, seconds)
 
     def run(self, graph: Graph) -> Run:
         """Rewrite `graph` in place."""
@@ -97,8 +101,11 @@ class Run:
 
     def execute(self) -> None:
         start = time.perf_counter()
+        truth = truth_of(self.graph)
+        cleaned = self.engine.cleanup.run(self.graph, lambda table: self._editor(table, truth), truth, bool(recording()))
         self.sweep = Sweep(self.engine.library)
-        self.sweep.truth = truth_of(self.graph)
+        self.sweep.truth = truth
+        clean = time.perf_counter()
         self.sweep.read(self.graph)
         read = time.perf_counter()
         self.sweep.match_rules()
@@ -108,8 +115,9 @@ class Run:
         start_fuse = time.perf_counter()
         self._fuse(list(self.sweep.found))
         rewritten = time.perf_counter()
-        self.seconds.update({"read": read - start, "match": matched - read, "rewrite": rewritten - start_fuse})
+        self.seconds.update({"clean up": clean - start, "read": read - clean, "match": matched - read, "rewrite": rewritten - start_fuse})
         if recording():
+            self.events = cleaned
             self._report()
 
     # ---- fuse
@@ -204,7 +212,7 @@ class Run:
             self._break(rule, refusal)
 
     def _write(self, p: Plan) -> None:
-        editor = Editor(self.graph, self.sweep.table, detect(self.graph), fake_mode(self.graph), self.sweep.truth)
+        editor = self._editor(self.sweep.table, self.sweep.truth)
         emitters: list[Emitter] = []
 
         def emit(editor: Editor, p: Plan) -> list[Any]:
@@ -214,6 +222,9 @@ class Run:
         rule = p.found.rule
         fire(p, editor, emit, {"rule": rule.full_name, "span": str(rule.span)})
         self.fired.append((p.found, ", ".join(emitters[0].used)))
+
+    def _editor(self, table: Any, truth: Any) -> Editor:
+        return Editor(self.graph, table, detect(self.graph), fake_mode(self.graph), truth)
 
     def _break(self, rule: RuleDef, refusal: Refusal) -> None:
         if self.engine.config.strict:
@@ -236,7 +247,7 @@ class Run:
                 events.append(event)
         known = {(e.full_name, e.site) for e in events}
         events += [e for e in self.near if (e.full_name, e.site) not in known]
-        self.events = events
+        self.events += events
 
     def _fired_event(self, found: Found, by: str) -> Event:
         rule = found.rule

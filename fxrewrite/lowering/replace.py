@@ -78,7 +78,7 @@ def plan(found: Found, graph_mutates: bool = False) -> Plan:
             raise Refusal("eaten by", mark["rule"], node=o.node)
     operands = [v for v in _values(found.bindings.values())]
     captures = list(dict.fromkeys(n for v in operands for n in leaves(v, found)))
-    dead = _dying({o.node for o in outputs if o.node not in captures}, set(captures))
+    dead = dying({o.node for o in outputs if o.node not in captures}, set(captures))
     _exclusive(found, dead, set(captures))
     last = max(captures) if captures else None
     result = Plan(found, outputs, dead, captures, last)
@@ -118,13 +118,19 @@ def leaves(value: Value, found: Found) -> list[Node]:
     return [n for a in value.args if isinstance(a, Value) for n in leaves(a, found)]
 
 
-def _dying(dead: set[Node], captures: set[Node]) -> set[Node]:
+def idle(node: Node) -> bool:
+    """Is `node` no user to speak of: bookkeeping, or dead code?"""
+    return not node.users and (node.target in BOOKKEEPING or (node.op == "call_function" and not node.is_impure()))
+
+
+def dying(dead: set[Node], captures: set[Node]) -> set[Node]:
+    """`dead` with every node that only they use, down to the captures."""
     todo = list(dead)
     while todo:
         for a in todo.pop().all_input_nodes:
             if a in dead or a in captures or a.op != "call_function":
                 continue
-            if all(u in dead or (u.target in BOOKKEEPING and not u.users) for u in a.users):
+            if all(u in dead or idle(u) for u in a.users):
                 dead.add(a)
                 todo.append(a)
     return dead
@@ -137,7 +143,7 @@ def _exclusive(found: Found, dead: set[Node], captures: set[Node]) -> None:
         while one is not None:
             for n in live(one):
                 if n not in dead and n not in captures:
-                    users = [u for u in n.users if u not in dead and u.target not in BOOKKEEPING]
+                    users = [u for u in n.users if u not in dead and u.target not in BOOKKEEPING and not idle(u)]
                     if users:
                         raise Refusal(
                             "shared value", "used by " + ", ".join(map(describe, users[:3])), node=n,
@@ -335,7 +341,7 @@ def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark:
         editor.table.of_node[new] = value
     for n in sorted(p.dead, reverse=True):
         for u in list(n.users):
-            if u.target in BOOKKEEPING and not u.users:
+            if idle(u):
                 editor.graph.erase_node(u)
         if not n.users and not n._erased:
             editor.graph.erase_node(n)

@@ -373,6 +373,17 @@ def _cat(t: Table, node: Node, val: Any) -> Value | None:
     return t.cons("cat", xs, (dim - rank if dim >= 0 else dim,), val.dtype, dims_of(val))
 
 
+@reads(aten.slice_scatter.default)
+def _slice_scatter(t: Table, node: Node, val: Any) -> Value | None:
+    x, y, dim, start, stop, step = schema_arguments(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
+    x, y = t.of_node[x], t.of_node[y]
+    axis = dim - len(x.shape) if dim >= 0 else dim
+    start, stop = _bound(t, start, x.shape[axis]), _bound(t, stop, x.shape[axis])
+    if not isinstance(step, int) or start is NotImplemented or stop is NotImplemented or x.dtype != y.dtype:
+        return None
+    return t.cons("slice_scatter", (x, y), (axis, start or 0, stop, step), val.dtype, dims_of(val))
+
+
 # ---- ops that return lists: a split is a list of slices
 
 

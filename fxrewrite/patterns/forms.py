@@ -69,9 +69,9 @@ class Pattern:
 def compile_pattern(
     name: str, outputs: tuple[Term, ...], operands: tuple[OperandInfo, ...], attributes: tuple[Any, ...],
     guards: tuple[Any, ...], pins: tuple[tuple[str, Any], ...], named: tuple[Term, ...], emit: Callable[[Any, State], bool],
-    machine: dict[str, Any],
+    machine: dict[str, Any], raw: bool = False,
 ) -> Pattern:  # fmt: skip
-    """Compile. `emit(pattern, state)` gets each solution and says whether to stop.
+    """Compile. `emit(pattern, state)` gets each solution and says whether to stop. `raw`: terms and values without a normal form.
 
     Raises MissingOp where a torch op that the text names is not in this build, SchemaMismatch where its arguments are others.
     """
@@ -80,8 +80,8 @@ def compile_pattern(
         slots(o.name)
     for a in attributes:
         slots(a.name)
-    normals = tuple(normal(t) for t in outputs)
-    compiler = Compiler(slots, lambda s: Guards(lookup(slots, s), machine), torch_op)
+    normals = outputs if raw else tuple(normal(t) for t in outputs)
+    compiler = Compiler(slots, lambda s: Guards(lookup(slots, s), machine), torch_op, raw)
     cell: list[Pattern] = []
     anchor = compiler.term(normals[0], lambda s: emit(cell[0], s))
     first = normals[0].body if isinstance(normals[0], Each) else normals[0]

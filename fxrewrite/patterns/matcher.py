@@ -23,6 +23,7 @@ from fxrewrite.patterns.values import COMMUTATIVE, FRESH, Symbol, Value
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "unset"})()
 Step = Callable[[Any, "State"], bool]  # (value, state) -> stop?
 Next = Callable[["State"], bool]
+WHOLE = frozenset({"reshape", "expand", "permute"})  # their attributes are one list
 POP = -1  # a trail entry: a deferred equation to take back
 
 
@@ -90,10 +91,11 @@ def lookup(slots: Slots, s: State) -> Callable[[str], Any]:
 
 
 class Compiler:
-    """Compiles terms of one pattern. `operands`: name -> may it be none; `torch_op` finds an overload by its dotted name."""
+    """Compiles terms of one pattern. `torch_op` finds an overload by its dotted name. `raw`: for values that are one node each, as
+    clean-up reads them: a cast that is not there is not matched."""
 
-    def __init__(self, slots: Slots, guards: Callable[[State], Any], torch_op: Callable[[str], Any]):
-        self.slots, self.guards, self.torch_op = slots, guards, torch_op
+    def __init__(self, slots: Slots, guards: Callable[[State], Any], torch_op: Callable[[str], Any], raw: bool = False):
+        self.slots, self.guards, self.torch_op, self.raw = slots, guards, torch_op, raw
 
     # ---- tensors
 
@@ -164,18 +166,19 @@ class Compiler:
     def prim(self, t: Prim, then: Next) -> Step:
         if t.op == "to":
             return self.cast(t, then)
-        if t.op == "reshape":
+        if t.op == "reshape" and not self.raw:
             return self.reshape(t, then)
         if t.op in COMMUTATIVE:
             return self.commutative(t, then)
-        op, count = t.op, len(t.args)
+        op, count, whole = t.op, len(t.args), t.op in WHOLE
         params = [self.scalar(p) for p in t.params]
         inner = self.arguments(t.args, self.slots.of_term(t), then)
 
         def step(v: Value, s: State) -> bool:
-            if v.op != op or len(v.args) < count or len(v.attrs) != len(params):
+            attrs = (v.attrs,) if whole else v.attrs
+            if v.op != op or len(v.args) < count or len(attrs) != len(params):
                 return _miss(s, t, v, "other op")
-            for unify, attr in zip(params, v.attrs, strict=True):
+            for unify, attr in zip(params, attrs, strict=True):
                 if not unify(attr, s):
                     return _miss(s, t, v, "other constant")
             return inner(s)
@@ -222,7 +225,7 @@ class Compiler:
 
     def cast(self, t: Prim, then: Next) -> Step:
         """A cast, or what needs none: a cast that changes nothing is not in the graph."""
-        unify, inner = self.scalar(t.params[0]), self.term(t.args[0], then)
+        unify, inner, raw = self.scalar(t.params[0]), self.term(t.args[0], then), self.raw
 
         def step(v: Value, s: State) -> bool:
             if not unify(v.dtype, s):
@@ -232,7 +235,7 @@ class Compiler:
                 if inner(v.args[0], s):
                     return True
                 s.undo(mark)
-            return inner(v, s)
+            return not raw and inner(v, s)
 
         return step
 
@@ -465,6 +468,8 @@ class Compiler:
             return self.size(x.dim)
         if isinstance(x, Apply) and x.op == "list":
             return self.list(x.args)
+        if isinstance(x, Apply) and x.op == "shape_list":
+            return self.shape(x.args)
         return self.computed(x)
 
     def size(self, dim: dims.Dim) -> Callable[[Any, State], bool]:

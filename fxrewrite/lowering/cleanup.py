@@ -1,0 +1,241 @@
+"""Rules of the stage `canonicalize`, before anything is recognised: no-op views, casts and clones go, chains fold.
+
+Here a value is one node, read without the normal form (which would make most of these rules equations of a thing with itself). One forward
+pass: what a node is replaced by is what the nodes behind it see.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from attrs import define, field
+from torch.fx import Graph, Node
+
+from fxrewrite.dsl.core import Prim, RuleDef
+from fxrewrite.lowering.replace import Editor, Output, Plan, Refusal, dying, fire
+from fxrewrite.patterns.dialect import EMPTY, READERS, VIEWS, WRITERS
+from fxrewrite.patterns.events import Event, source_line
+from fxrewrite.patterns.forms import Off, Pattern, compile_pattern
+from fxrewrite.patterns.guards import UNKNOWN, Guards, decide
+from fxrewrite.patterns.matcher import State, lookup
+from fxrewrite.patterns.values import Dims, Table, Value, dims_of, size
+from fxrewrite.patterns.views import Found
+
+aten = torch.ops.aten
+PRIMS = ("reshape", "expand", "permute", "slice", "slice_scatter", "to", "clone")  # what clean-up looks at
+EXACT = {  # dtype -> dtypes that hold every value of it
+    torch.bfloat16: (torch.float32, torch.float64),
+    torch.float16: (torch.float32, torch.float64),
+    torch.float32: (torch.float64,),
+}
+
+
+class RawTable(Table):
+    """A value for each node, as it is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_node = _Leaves()
+
+    def cons(self, op: str, args: tuple[Any, ...], attrs: tuple[Any, ...], dtype: Any, shape: Dims) -> Value:
+        return Value(0, op, args, attrs, dtype, shape)
+
+    def cast(self, x: Value, dtype: torch.dtype) -> Value:
+        return self.cons("to", (x,), (dtype,), dtype, x.shape)
+
+    def reshape(self, x: Value, shape: Dims) -> Value:
+        return self.cons("reshape", (x,), shape, x.dtype, shape)
+
+    def permute(self, x: Value, order: tuple[int, ...]) -> Value:
+        return self.cons("permute", (x,), order, x.dtype, tuple(x.shape[i] for i in order))
+
+    def slice(self, x: Value, axis: int, start: Any, stop: Any, step: int, shape: Dims) -> Value:
+        return self.cons("slice", (x,), (axis, start, x.shape[axis] if stop is None else stop, step), x.dtype, shape)
+
+
+class _Leaves(dict[Node, Any]):
+    """Nodes that clean-up does not look into."""
+
+    def __missing__(self, node: Node) -> Any:
+        val = node.meta.get("val")
+        if isinstance(val, torch.Tensor):
+            leaf: Any = Value(0, "leaf", (), (), val.dtype, dims_of(val))
+            leaf.nodes.append(node)
+        else:
+            leaf = val
+        self[node] = leaf
+        return leaf
+
+
+def _read(table: RawTable, node: Node) -> Value | None:
+    """The value of a node of one of `PRIMS`."""
+    val = node.meta.get("val")
+    if not isinstance(val, torch.Tensor):
+        return None
+    if node.target in (aten.clone.default,):
+        value: Any = table.cons("clone", (table.of_node[node.args[0]],), (), val.dtype, dims_of(val))
+    elif node.target is aten.expand.default:
+        value = table.cons("expand", (table.of_node[node.args[0]],), dims_of(val), val.dtype, dims_of(val))
+    else:
+        value = READERS[node.target](table, node, val)
+    if value is None or value.op not in PRIMS:
+        return None
+    value.nodes = [node]
+    return value
+
+
+TARGETS = frozenset(
+    t for t, reader in READERS.items()
+    if reader.__name__ in ("_convert", "_to", "_to_other", "_reshape", "_permute", "_transpose", "_expand", "_slice", "_slice_scatter")
+) | {aten.clone.default}  # fmt: skip
+
+
+@define(eq=False)
+class Cleanup:
+    """The canonicalize rules that are on, compiled. `off`: those that cannot be, and why."""
+
+    patterns: dict[str, list[Pattern]] = field(factory=dict)
+    off: list[Off] = field(factory=list)
+
+    @classmethod
+    def make(cls, rules: tuple[RuleDef, ...]) -> Cleanup:
+        out = cls(defaultdict(list))
+        for rule in rules:
+            root = rule.left[0]
+            if len(rule.left) != 1 or not isinstance(root, Prim) or root.op not in PRIMS:
+                out.off.append(Off(rule.full_name, "rule failed", "a clean-up rule has one output, a view, cast or clone", rule.span))
+                continue
+            pattern = compile_pattern(
+                rule.full_name, rule.left, rule.operands, rule.attributes, rule.guards, (), (), lambda p, s: s.sweep.solved(p, s), {}, True
+            )
+            pattern.owner = rule
+            out.patterns[root.op].append(pattern)
+        return out
+
+    def run(self, graph: Graph, editor: Callable[[Table], Editor], truth: Any, listening: bool) -> list[Event]:
+        """Clean up `graph` in place; the events of what fired."""
+        if not self.patterns:
+            return []
+        run = _Run(self, graph, editor, truth, listening)
+        run.execute()
+        return run.events
+
+
+class _Run:
+    """One graph."""
+
+    def __init__(self, cleanup: Cleanup, graph: Graph, editor: Callable[[Table], Editor], truth: Any, listening: bool):
+        self.cleanup, self.graph, self.truth, self.listening = cleanup, graph, truth, listening
+        self.table = RawTable()
+        self.editor = editor(self.table)
+        self.events: list[Event] = []
+        self.solution: dict[str, Any] | None = None
+        self.mutates = any(getattr(getattr(n.target, "_schema", None), "is_mutable", False) for n in graph.nodes)
+
+    def execute(self) -> None:
+        for node in list(self.graph.nodes):
+            if node.op == "call_function" and node.target in TARGETS and not node._erased:
+                value = _read(self.table, node)
+                if value is not None:
+                    self.table.of_node[node] = value
+                    self._attempt(node, value)
+
+    def _attempt(self, node: Node, value: Value) -> None:
+        for pattern in self.cleanup.patterns.get(value.op, ()):
+            self.solution = None
+            pattern.anchor(value, State(len(pattern.slots.index), self, value))
+            if self.solution is not None and self._fire(pattern, node, value):
+                return
+
+    def solved(self, pattern: Pattern, s: State) -> bool:
+        """A left side matched: keep the bindings if every guard holds."""
+        guards = Guards(lookup(pattern.slots, s), self._facts(s.anchor), self.truth)
+        if all(decide(guards.holds(g), self.truth) is True for g in pattern.guards):
+            names = [n for n in pattern.slots.index if isinstance(n, str)]
+            found = {n: guards.lookup(n) for n in names}
+            self.solution = {n: v for n, v in found.items() if v is not UNKNOWN}
+            return True
+        return False
+
+    def _facts(self, anchor: Value) -> dict[str, Any]:
+        node = anchor.nodes[0]
+        return {
+            "term": lambda t: anchor,  # the only terms in conditions are the left side itself
+            "same_shape": lambda a, b: a.shape == b.shape,
+            "same_layout": lambda a, b: _layout(a) == _layout(b),
+            "identity": lambda order: tuple(order) == tuple(range(len(order))),
+            "widens": lambda u, t: t in EXACT.get(u, ()),
+            "written": lambda x: self.mutates,
+            "donated": lambda x: _base(x.nodes[0]).op != "call_function" or any(u.op == "output" for u in node.users),
+            "fresh": lambda x: bool(x.nodes) and x.nodes[0].target in EMPTY,
+        }
+
+    def _fire(self, pattern: Pattern, node: Node, value: Value) -> bool:
+        rule: RuleDef = pattern.owner
+        bindings = self.solution or {}
+        found = Found(rule, node, pattern, bindings, (value,), ())
+        captures = _nodes(bindings)
+        plan = Plan(found, [Output(0, None, node, value)], dying({node}, set(captures)), captures, None)
+        plan.last = node.prev  # the replacement stands where the node stood
+        try:
+            fire(plan, self.editor, lambda e, p: [self._write(rule.right[0], bindings, node)], {"rule": rule.full_name, "span": str(rule.span)})
+        except Refusal:
+            return False
+        if self.listening:
+            self.events.append(Event(rule.pack, rule.name, node.name, True, span=rule.left_span, source=source_line(node)))
+        for made in self.editor.made:
+            made.meta.pop("fxrewrite", None)
+            read = _read(self.table, made) if made.target in TARGETS else None
+            if read is not None:
+                self.table.of_node[made] = read
+                self._attempt(made, read)
+        return True
+
+    def _write(self, t: Any, bindings: dict[str, Any], node: Node) -> Any:
+        """The right side of a rule: an operand, or one primitive of operands."""
+        if isinstance(t, Prim):
+            args = [self._write(a, bindings, node) for a in t.args]
+            guards = Guards(lambda n: bindings.get(n, UNKNOWN), {"compose": lambda p, q: tuple(p[i] for i in q)})
+            params = [guards.value(p) for p in t.params]
+            if any(p is UNKNOWN for p in params):
+                raise Refusal("guard unknown", t.op)
+            if t.op == "reshape":
+                return self._reshape(args[0], node)
+            return WRITERS[t.op](self.editor.dialect, self.editor.call, *args, *params)
+        value = bindings[t.name]
+        return value.nodes[0]
+
+
+    def _reshape(self, x: Node, node: Node) -> Node:
+        """`x` in the shape of `node`, which it replaces."""
+        old = node.meta["val"]
+        both = all(v.is_contiguous() for v in (x.meta["val"], old))
+        return self.editor.call(self.editor.dialect.reshape, x, self.sizes(old), val=old if both else None, like=node)
+
+    def sizes(self, val: torch.Tensor) -> list[Any]:
+        """The shape of `val` as arguments; nodes for symbolic sizes are looked up when one occurs."""
+        shape = dims_of(val)
+        if not self.table.size_nodes and not all(isinstance(s, int) for s in shape):
+            for n in self.graph.nodes:
+                if isinstance(n.meta.get("val"), torch.SymInt):
+                    self.table.size_nodes.setdefault(size(n.meta["val"]), n)
+        return self.editor.sizes(shape)
+
+
+def _nodes(bindings: dict[str, Any]) -> list[Node]:
+    return [n for v in bindings.values() if isinstance(v, Value) for n in v.nodes]
+
+
+def _layout(value: Value) -> Any:
+    val = value.nodes[0].meta["val"]
+    return tuple(s for n, s in zip(dims_of(val), val.stride(), strict=True) if n != 1), val.dtype
+
+
+def _base(node: Node) -> Node:
+    """What a view is a view of."""
+    while node.op == "call_function" and node.target in VIEWS:
+        node = node.args[0]  # type: ignore[assignment]
+    return node
