@@ -110,7 +110,7 @@ class _Checked:
             return self.default
         value = named[self.name]
         if not isinstance(value, self.accepted) or (isinstance(value, bool) and self.type != "bool"):
-            raise TypeError(f"`{self.name}` of {self.op} is a {self.type}, not {value!r}")
+            raise TypeError(f"`{self.name}` of {self.op} is of type {self.type}, not {value!r}")
         if isinstance(value, Tensor) and value.ndim:
             raise TypeError(f"`{self.name}` of {self.op} is a number or a 0-d tensor, not {tuple(value.shape)}")
         if self.domain is not None and value not in self.domain:
