@@ -181,8 +181,8 @@ class Table:
         else:
             base = x.args[0] if x.op == "reshape" else x
             v = base if base.shape == shape else self.cons("reshape", (base,), shape, x.dtype, shape)
-        if v.source is None and x.n < v.n:  # from older to newer values only: no cycles
-            v.source = x
+        if v.source is None:
+            v.source = _source(x, v)
         return v
 
     def slice(self, x: Value, axis: int, start: Any, stop: Any, step: int, shape: Dims) -> Value:
@@ -210,6 +210,16 @@ class Table:
         if op == "clamp":
             return self.clamp(*args)
         return self.unary(op, args[0])
+
+
+def _source(x: Value, v: Value) -> Value | None:
+    """What `v` is a reshape of: of `x` and what that is a reshape of, the first with the same last axis. Older values only: no cycles."""
+    s: Value | None = x
+    while s is not None:
+        if s.n < v.n and s.shape and v.shape and s.shape[-1] == v.shape[-1]:
+            return s
+        s = s.source or (s.args[0] if s.op == "reshape" else None)
+    return x if x.n < v.n else None
 
 
 def _widened(x: Value) -> bool:
