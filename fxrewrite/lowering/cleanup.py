@@ -221,7 +221,7 @@ class _Run:
         if not self.table.size_nodes and not all(isinstance(s, int) for s in shape):
             for n in self.graph.nodes:
                 if isinstance(n.meta.get("val"), torch.SymInt):
-                    self.table.size_nodes.setdefault(size(n.meta["val"]), n)
+                    self.table.size_nodes.setdefault(size(n.meta["val"]), []).append(n)
         return self.editor.sizes(shape)
 
 

@@ -140,8 +140,7 @@ class Emitter:
         """A size as an int or a SymInt of the graph's shape environment."""
         if isinstance(s, int):
             return s
-        node = self.editor.table.size_nodes.get(s)
-        if node is not None:
+        for node in self.editor.table.size_nodes.get(s, ()):
             return node.meta["val"]
         env = self.editor.fake_mode.shape_env
         return env.create_symintnode(s, hint=None)

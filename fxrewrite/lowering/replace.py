@@ -214,8 +214,8 @@ class Editor:
         self.made.append(node)
         vals, kwvals = torch.fx.map_arg((args, kwargs), lambda n: n.meta["val"])
         if val is None:
-            if target is operator.getitem:
-                val = vals[0][vals[1]]
+            if target in (operator.getitem, operator.add, operator.mul):
+                val = target(*vals)
             else:
                 with self.fake_mode:
                     val = target(*vals, **kwvals)
@@ -245,11 +245,33 @@ class Editor:
         return node
 
     def sizes(self, shape: Dims) -> list[Any]:
-        """A shape as arguments of a reshape."""
-        open_axes = [s for s in shape if not isinstance(s, int) and s not in self.table.size_nodes]
-        if len(open_axes) > 1:
-            raise Refusal("shape", f"no node has the sizes {open_axes}")
-        return [s if isinstance(s, int) else self.table.size_nodes.get(s, -1) for s in shape]
+        """A shape as arguments of a reshape: numbers, nodes that hold a size here, and one -1 where a size has no node."""
+        found = [s if isinstance(s, int) else self.size_node(s) for s in shape]
+        if found.count(None) > 1:
+            found = [self.written_size(s) if n is None else n for s, n in zip(shape, found, strict=True)]
+        return [-1 if n is None else n for n in found]
+
+    def size_node(self, expr: Any) -> Node | None:
+        """A node before the cursor that holds a size."""
+        for node in self.table.size_nodes.get(expr, ()):
+            if not node._erased and (self.cursor is None or node is self.cursor or node < self.cursor):
+                return node
+        return None
+
+    def written_size(self, expr: Any) -> Any:
+        """A node for a size, made of those that there are."""
+        found = int(expr) if isinstance(expr, sympy.Integer) else self.size_node(expr)
+        if found is not None:
+            return found
+        if not isinstance(expr, sympy.Add | sympy.Mul):
+            raise Refusal("shape", f"no node has the size {expr}")
+        op = operator.add if isinstance(expr, sympy.Add) else operator.mul
+        parts = [self.written_size(a) for a in expr.args]
+        result = parts[0]
+        for part in parts[1:]:
+            result = self.call(op, result, part)
+        self.table.size_nodes.setdefault(expr, []).append(result)
+        return result
 
     def undo(self) -> None:
         """Remove everything that was written."""

@@ -88,7 +88,7 @@ def _read(t: Table, node: Node) -> Any:
 
 def _symbol(t: Table, node: Node, val: torch.SymInt) -> Symbol:
     expr = size(val)
-    t.size_nodes.setdefault(expr, node)
+    t.size_nodes.setdefault(expr, []).append(node)
     return Symbol(expr)
 
 

@@ -112,7 +112,7 @@ class Table:
         self.by_key: dict[Any, Value] = {}
         self.all: list[Value] = []
         self.of_node: dict[Node, Any] = {}
-        self.size_nodes: dict[Any, Node] = {}
+        self.size_nodes: dict[Any, list[Node]] = {}
         self.on_new = on_new
 
     def fresh(self, op: str, args: tuple[Any, ...], attrs: tuple[Any, ...], dtype: Any, shape: Dims) -> Value:
