@@ -88,6 +88,10 @@ class Torch(Algebra):
         results = torch_op(op)(*made, **named)
         return results if isinstance(results, tuple | list) else (results,), written
 
+    def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
+        """`contiguous(x)`; what else there is can only a graph tell."""
+        return args[0].is_contiguous() if name == "contiguous" and isinstance(args[0], Tensor) else UNKNOWN
+
     def decide(self, op: str, left: Any, right: Any) -> Any:
         """A comparison of symbolic sizes or of 0-d tensors."""
         found = COMPARISONS[op](left, right)
