@@ -56,8 +56,7 @@ class Pattern:
     machine: dict[str, Any] = field(factory=dict)
     each: Each | None = None
     element: Step | None = None
-    roots: frozenset[str] = frozenset()
-    producer: str | None = None
+    keys: frozenset[tuple[str, str | None]] = frozenset()
     dtypes: frozenset[Any] | None = None
     owner: Any = None  # OpDef or RuleDef
 
@@ -88,7 +87,7 @@ def compile_pattern(
     pattern = Pattern(
         name, slots, anchor, outputs, normal, operands, attributes, guards,
         tuple((n, DTYPES[v.name] if hasattr(v, "name") and hasattr(v, "__attrs_attrs__") else v) for n, v in pins),
-        named, machine, roots=frozenset(roots(first)), producer=producer(first), dtypes=result_dtypes(first),
+        named, machine, keys=frozenset(keys(first)), dtypes=result_dtypes(first),
     )  # fmt: skip
     if isinstance(normals[0], Each):
         pattern.each = normals[0]
@@ -97,19 +96,36 @@ def compile_pattern(
     return pattern
 
 
-def roots(t: Any) -> set[str]:
-    """The ops that a value may have at its root, casts peeled off; `@name` for a declared op."""
+def keys(t: Any) -> set[tuple[str, str | None]]:
+    """(root, child) pairs, one of which a value must have to match: the op at its root, casts peeled off, and one among its operands
+    (None: any). `@name` is a declared op; below that, the child is what the first operand is a result of."""
     if isinstance(t, Prim):
-        return roots(t.args[0]) if t.op == "to" else {t.op}
+        if t.op == "to":
+            return keys(t.args[0])
+        children = [roots(a) for a in t.args]
+        telling = min((c for c in children if c), key=len, default=None)
+        return {(t.op, c) for c in telling} if telling else {(t.op, None)}
     if isinstance(t, Result):
-        return {"@" + t.call.op}
+        return {("@" + t.call.op, producer(t))}
     if isinstance(t, Extern):
-        return {_extern_root(t)}
+        return {(_extern_root(t), None)}
     if isinstance(t, Choose):
-        return set().union(*(roots(v) for _, v in t.cases))
+        return set().union(*(keys(v) for _, v in t.cases))
     if isinstance(t, Either):
-        return set().union(*map(roots, t.choices))
+        return set().union(*map(keys, t.choices))
     return set()
+
+
+def roots(t: Any) -> set[str]:
+    """The ops that a value may have at its root, casts peeled off; empty where it may be anything."""
+    if isinstance(t, Prim) and t.op == "reshape":
+        return set()  # may be no node at all
+    if isinstance(t, Choose | Either):
+        parts = [roots(v) for _, v in t.cases] if isinstance(t, Choose) else list(map(roots, t.choices))
+        return set().union(*parts) if all(parts) else set()
+    if isinstance(t, Prim) and t.op == "to":
+        return roots(t.args[0])
+    return {root for root, _ in keys(t)} if isinstance(t, Prim | Result | Extern) else set()
 
 
 def _extern_root(t: Extern) -> str:
@@ -198,13 +214,14 @@ class Library:
                 self._add_op(op, emit_view, machine)
         for rule in rules:
             self._add_rule(rule, emit_match, machine)
+        self.ops_of = {id(index): frozenset(root for root, _ in index) for index in (self.index, self.rules)}
 
     def _add_op(self, op: OpDef, emit: Any, machine: dict[str, Any]) -> None:
         for case in (*op.equations, *op.forms):
             pattern = self._compile(f"{op.name}.{case.name}", case, op, emit, machine)
             if pattern is not None:
-                for root in pattern.roots:
-                    self.index[root, pattern.producer].append(pattern)
+                for key in pattern.keys:
+                    self.index[key].append(pattern)
 
     def _compile(self, name: str, case: Case, op: OpDef, emit: Any, machine: dict[str, Any]) -> Pattern | None:
         try:
@@ -231,8 +248,8 @@ class Library:
             return
         pattern.owner = rule
         self.patterns[rule.full_name] = pattern
-        for root in pattern.roots:
-            self.rules[root, pattern.producer].append(pattern)
+        for key in pattern.keys:
+            self.rules[key].append(pattern)
 
 
 __all__ = ["Library", "MissingOp", "Off", "Operand", "Pattern", "torch_op"]

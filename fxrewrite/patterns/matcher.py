@@ -487,10 +487,15 @@ class Compiler:
         return self.computed(Size(dim))
 
     def computed(self, x: Any) -> Callable[[Any, State], bool]:
-        """An expression: compared where its names are bound, else kept for later."""
+        """An expression: compared where its names are bound, else kept for later. Its value is remembered for the values of its names."""
+        names = [self.slots(n) for n in names_of(x)]
+        known: dict[Any, Any] = {}
 
         def unify(v: Any, s: State) -> bool:
-            have = self.guards(s).value(x)
+            key = tuple([s.v[n] for n in names])
+            have = known.get(key, UNSET)
+            if have is UNSET:
+                have = known[key] = self.guards(s).value(x)
             if have is UNKNOWN:
                 s.deferred.append((x, _plain(v)))
                 s.trail.append(POP)
@@ -521,6 +526,19 @@ class Compiler:
             return all(p(d, s) for p, d in zip(tail, shape[cut:], strict=True))
 
         return unify
+
+
+def names_of(x: Any) -> list[str]:
+    """The slots that a scalar reads."""
+    if isinstance(x, Ref):
+        return [x.name, "dim:" + x.name]
+    if isinstance(x, DtypeVar):
+        return ["dtype:" + x.key]
+    if isinstance(x, Operand):
+        return [x.name]
+    if isinstance(x, Size):
+        return [n for name in sorted(dims.names(x.dim)) for n in (name, "dim:" + name)]
+    return [n for a in x.args for n in names_of(a)] if isinstance(x, Apply) else []
 
 
 class Default:

@@ -101,9 +101,28 @@ class Sweep:
                         t.of_node[n] = t.fresh("written", (), (), v.dtype, v.shape)
 
     def _visit(self, v: Value) -> None:
-        for pattern in self.library.index.get((v.root.op, None), ()):
-            if pattern.dtypes is None or v.dtype in pattern.dtypes:
-                self.attempt(pattern, v)
+        self._under(self.library.index, v)
+
+    def _under(self, index: dict[tuple[str, str | None], list[Pattern]], v: Value) -> None:
+        """Patterns that begin at a primitive, and of these only those whose operands can be what they need."""
+        root = v.root
+        op = root.op
+        if op not in self.library.ops_of[id(index)]:
+            return
+        children: dict[str | None, None] = {None: None}
+        for a in root.args:
+            if type(a) is Value:
+                children[a.root.op] = None
+                for name in a.views:
+                    children["@" + name] = None
+                if a.source is not None:
+                    children.update(dict.fromkeys("@" + name for name in a.source.views))
+        tried: list[Pattern] = []
+        for child in children:
+            for pattern in index.get((op, child), ()):
+                if (pattern.dtypes is None or v.dtype in pattern.dtypes) and pattern not in tried:
+                    tried.append(pattern)
+                    self.attempt(pattern, v)
 
     # ---- rules
 
@@ -111,9 +130,7 @@ class Sweep:
         """Match every rule over the finished views."""
         rules = self.library.rules
         for v in self.table.all:
-            for pattern in rules.get((v.root.op, None), ()):
-                if pattern.dtypes is None or v.dtype in pattern.dtypes:
-                    self.attempt(pattern, v)
+            self._under(rules, v)
             for name in list(v.views):
                 self._over(rules, name, v)
 
