@@ -14,8 +14,8 @@ import torch
 from attrs import define, field
 from torch.fx import Graph, Node
 
-from fxrewrite.dsl.core import Prim, RuleDef
-from fxrewrite.lowering.replace import Editor, Output, Plan, Refusal, dying, fire
+from fxrewrite.dsl.core import Operand, Prim, RuleDef
+from fxrewrite.lowering.replace import Editor, Output, Plan, Refusal, dying, fire, returned
 from fxrewrite.patterns.dialect import EMPTY, READERS, VIEWS, WRITERS
 from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import Off, Pattern, compile_pattern
@@ -23,6 +23,7 @@ from fxrewrite.patterns.guards import UNKNOWN, Guards, decide
 from fxrewrite.patterns.matcher import State, lookup
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of, size
 from fxrewrite.patterns.views import Found
+from fxrewrite.patterns.writes import Writes, shares_memory
 
 aten = torch.ops.aten
 PRIMS = ("reshape", "expand", "permute", "slice", "slice_scatter", "to", "clone")  # what clean-up looks at
@@ -133,7 +134,9 @@ class _Run:
         self.editor = editor(self.table)
         self.events: list[Event] = []
         self.solution: dict[str, Any] | None = None
-        self.mutates = any(getattr(getattr(n.target, "_schema", None), "is_mutable", False) for n in graph.nodes)
+        self.writes = Writes(graph)
+        for node in graph.nodes if self.writes else ():
+            self.writes.note(node)
 
     def execute(self) -> None:
         for node in list(self.graph.nodes):
@@ -168,7 +171,7 @@ class _Run:
             "same_layout": lambda a, b: _layout(a) == _layout(b),
             "identity": lambda order: tuple(order) == tuple(range(len(order))),
             "widens": lambda u, t: t in EXACT.get(u, ()),
-            "written": lambda x: self.mutates,
+            "written": lambda x: bool(self.writes),
             "donated": lambda x: _base(x.nodes[0]).op != "call_function" or any(u.op == "output" for u in node.users),
             "fresh": lambda x: bool(x.nodes) and x.nodes[0].target in EMPTY,
         }
@@ -178,6 +181,8 @@ class _Run:
         bindings = self.solution or {}
         found = Found(rule, node, pattern, bindings, (value,), ())
         captures = _nodes(bindings)
+        if any(map(self.writes.to, (node, *captures))) or (isinstance(rule.right[0], Operand) and _owned(node)):
+            return False
         plan = Plan(found, [Output(0, None, node, value)], dying({node}, set(captures)), captures, None)
         plan.last = node.prev  # the replacement stands where the node stood
         try:
@@ -227,6 +232,11 @@ class _Run:
 
 def _nodes(bindings: dict[str, Any]) -> list[Node]:
     return [n for v in bindings.values() if isinstance(v, Value) for n in v.nodes]
+
+
+def _owned(node: Node) -> bool:
+    """Is the result a copy that leaves the graph? Then it shares memory with nothing."""
+    return isinstance(node.target, torch._ops.OpOverload) and not shares_memory(node.target) and returned(node)
 
 
 def _layout(value: Value) -> Any:

@@ -144,7 +144,7 @@ class Run:
                 continue
             try:
                 self._profitable(f)
-                plans.append(plan(f))
+                plans.append(plan(f, self.sweep.table.writes))
             except Refusal as refusal:
                 self.refused[id(f)] = (f, refusal)
         return plans
@@ -200,7 +200,7 @@ class Run:
             return
         rule = p.found.rule
         try:
-            fresh = plan(p.found)
+            fresh = plan(p.found, self.sweep.table.writes)
             self._write(fresh)
         except Refusal as refusal:
             self.refused[id(p.found)] = (p.found, refusal)

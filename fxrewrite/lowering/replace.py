@@ -15,9 +15,10 @@ import torch
 from attrs import define, field
 from torch.fx import Graph, Node
 
-from fxrewrite.patterns.dialect import BOOKKEEPING, WRITERS, Dialect
+from fxrewrite.patterns.dialect import BOOKKEEPING, VIEWS, WRITERS, Dialect
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of
 from fxrewrite.patterns.views import Found
+from fxrewrite.patterns.writes import Writes
 
 aten = torch.ops.aten
 MARK = "fxrewrite"  # node.meta key: the rule and its place
@@ -67,7 +68,7 @@ def live(value: Value) -> list[Node]:
 # ---- planning
 
 
-def plan(found: Found, graph_mutates: bool = False) -> Plan:
+def plan(found: Found, writes: Writes) -> Plan:
     """What firing would do. Raises Refusal; changes nothing."""
     outputs = _outputs(found)
     if not outputs:
@@ -76,12 +77,17 @@ def plan(found: Found, graph_mutates: bool = False) -> Plan:
         mark = o.node.meta.get(MARK)
         if mark is not None:
             raise Refusal("eaten by", mark["rule"], node=o.node)
+        if writes.to(o.node):  # a duplicate, or a view, would be written with it
+            raise Refusal("mutation between", describe(writes.to(o.node)[0]), f"nothing writes to {o.node.name}", o.node)
+    first = min(o.node for o in outputs)
     operands = [v for v in _values(found.bindings.values())]
-    captures = list(dict.fromkeys(n for v in operands for n in leaves(v, found)))
+    captures = list(dict.fromkeys(n for v in operands for n in leaves(v, first, writes)))
     dead = dying({o.node for o in outputs if o.node not in captures}, set(captures))
     _exclusive(found, dead, set(captures))
     last = max(captures) if captures else None
     result = Plan(found, outputs, dead, captures, last)
+    if writes:
+        _one_region(result, first, writes)
     if last is not None:
         result.moved = _early_users(result, last)
     return result
@@ -110,12 +116,28 @@ def _outputs(found: Found) -> list[Output]:
     return [o for o in out if o.node.users]
 
 
-def leaves(value: Value, found: Found) -> list[Node]:
-    """The nodes from which a captured value is had: its own, or those below it where it has none."""
-    nodes = live(value)
-    if nodes:
-        return [nodes[0]]
-    return [n for a in value.args if isinstance(a, Value) for n in leaves(a, found)]
+def leaves(value: Value, first: Node, writes: Writes) -> list[Node]:
+    """The nodes from which a captured value is had before the node `first`: its own, or those below it where it has none."""
+    nodes = [n for n in live(value) if writes.holds(n, value, first)]
+    before = next((n for n in nodes if n < first), None)
+    if before is not None:
+        return [before]
+    if nodes and value.op != "reshape":  # a later node: the users of the outputs move behind it
+        return nodes[:1]
+    if not value.args and value.nodes:
+        raise Refusal("mutation between", f"{value.nodes[0].name} was written to")
+    return [n for a in value.args if isinstance(a, Value) for n in leaves(a, first, writes)]
+
+
+def _one_region(p: Plan, first: Node, writes: Writes) -> None:
+    """Refuse where a write stands between what dies, what is replaced and what is read."""
+    low, high = min(p.dead, default=first), max([*p.dead, *(o.node for o in p.outputs), *([p.last] if p.last else [])])
+    write = writes.within(min(low, first), high)
+    if write is not None:
+        raise Refusal("mutation between", describe(write), node=write)
+    before = writes.before(first)
+    if before is not None and (p.last is None or p.last < before):
+        p.last = before
 
 
 def idle(node: Node) -> bool:
@@ -212,6 +234,8 @@ class Editor:
             node = self.graph.call_function(target, args, kwargs)
         self.cursor = node
         self.made.append(node)
+        if self.table.writes:
+            self.table.writes.note(node)
         vals, kwvals = torch.fx.map_arg((args, kwargs), lambda n: n.meta["val"])
         if val is None:
             if target in (operator.getitem, operator.add, operator.mul):
@@ -230,9 +254,10 @@ class Editor:
 
     def node(self, value: Value) -> Node:
         """The node of a value; one that has none is written down."""
-        nodes = live(value)
-        if nodes:
-            return nodes[0]
+        assert self.cursor is not None
+        for node in live(value):
+            if (node is self.cursor or node < self.cursor) and self.holds(node, value):
+                return node
         if value.op not in WRITERS:
             raise Refusal("shape", f"a value of {value.op} has no node")
         args = [self.node(a) if isinstance(a, Value) else a for a in value.args]
@@ -243,6 +268,11 @@ class Editor:
         value.nodes.append(node)
         self.table.of_node[node] = value
         return node
+
+    def holds(self, node: Node, value: Value) -> bool:
+        """Does `node` hold `value` where the next node goes?"""
+        writes = self.table.writes
+        return not writes or (self.cursor is not None and writes.holds(node, value, self.cursor))
 
     def sizes(self, shape: Dims) -> list[Any]:
         """A shape as arguments of a reshape: numbers, nodes that hold a size here, and one -1 where a size has no node."""
@@ -288,14 +318,11 @@ def fire(p: Plan, editor: Editor, emit: Callable[[Editor, Plan], list[Any]], mar
 
     Raises Refusal, the graph as it was, where an output would differ in dtype, shape, device or strides.
     """
-    first = min(o.node for o in p.outputs)
-    last = p.last
-    after_inputs = last is None or last.op in ("placeholder", "get_attr")
-    editor.cursor = first.prev if after_inputs else last
+    after_inputs = p.last is None or p.last.op in ("placeholder", "get_attr")
+    editor.cursor = min(o.node for o in p.outputs).prev if after_inputs else p.last
     editor.made = []
     try:
-        results = emit(editor, p)
-        pairs = [(o, _back(editor, results, o)) for o in p.outputs]
+        pairs = _pairs(editor, p, emit(editor, p))
         for o, new in pairs:
             compatible(o.node, new, editor.truth)
     except Refusal:
@@ -308,9 +335,36 @@ def fire(p: Plan, editor: Editor, emit: Callable[[Editor, Plan], list[Any]], mar
     _substitute(p, editor, pairs, mark)
 
 
-def _back(editor: Editor, results: list[Any], o: Output) -> Node:
+def _pairs(editor: Editor, p: Plan, results: list[Any]) -> list[tuple[Output, Node]]:
+    """Each output with the node that replaces it. Outputs of the graph never share memory that they did not share before."""
+    pairs: list[tuple[Output, Node]] = []
+    owners: dict[tuple[int, int | None], dict[Node, Node]] = {}  # result -> memory of an old node that is returned -> the new one
+    for o in p.outputs:
+        new = results[o.index] if o.element is None else results[o.index][o.element]
+        if returned(o.node):
+            owner = owners.setdefault((o.index, o.element), {})
+            base = _base(o.node)
+            if base not in owner:
+                owner[base] = editor.call(aten.clone.default, new, like=o.node) if owner else new
+            new = owner[base]
+        pairs.append((o, _back(editor, new, o)))
+    return pairs
+
+
+def returned(node: Node) -> bool:
+    """Is the node, or a view of it, an output of the graph?"""
+    return any(u.op == "output" or (u.target in VIEWS and returned(u)) for u in node.users)
+
+
+def _base(node: Node) -> Node:
+    """What a view is a view of."""
+    while node.op == "call_function" and node.target in VIEWS:
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def _back(editor: Editor, new: Node, o: Output) -> Node:
     """The new node for an output, in the shape of the node that it replaces."""
-    new = results[o.index] if o.element is None else results[o.index][o.element]
     shape = dims_of(o.node.meta["val"])
     if dims_of(new.meta["val"]) == shape:
         return new
@@ -350,13 +404,7 @@ def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark:
     for node in editor.made:
         if node not in editor.table.of_node:  # what was written for a capture is a value like any other
             node.meta[MARK] = mark
-    returned: set[Node] = set()
     for o, new in pairs:
-        if any(u.op == "output" for u in o.node.users):
-            if new in returned:  # two outputs of the graph never share memory that they did not share before
-                with editor.graph.inserting_after(new):
-                    new = _clone(editor, new)
-            returned.add(new)
         o.node.replace_all_uses_with(new, delete_user_cb=lambda u: u not in p.dead, propagate_meta=False)
         value = o.value
         value.nodes = [new, *(n for n in value.nodes if n is not o.node)]
@@ -368,7 +416,3 @@ def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark:
         if not n.users and not n._erased:
             editor.graph.erase_node(n)
 
-
-def _clone(editor: Editor, node: Node) -> Node:
-    editor.cursor = node
-    return editor.call(aten.clone.default, node, like=node)

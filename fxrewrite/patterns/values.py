@@ -114,6 +114,7 @@ class Table:
         self.of_node: dict[Node, Any] = {}
         self.size_nodes: dict[Any, list[Node]] = {}
         self.on_new = on_new
+        self.writes: Any = None  # `writes.Writes` of the graph, once it is read
 
     def fresh(self, op: str, args: tuple[Any, ...], attrs: tuple[Any, ...], dtype: Any, shape: Dims) -> Value:
         """A value equal to no other."""

@@ -18,11 +18,12 @@ from fxrewrite.dsl.core import (
     Result, RuleDef, TensorType, Term,
 )  # fmt: skip
 from fxrewrite.dsl.dims import Star
-from fxrewrite.patterns.dialect import VIEWS, read_node
+from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.forms import Library, Off, Pattern
 from fxrewrite.patterns.guards import DTYPES, UNKNOWN, Guards, decide, same
 from fxrewrite.patterns.matcher import UNSET, State, evaluate_shape, lookup, settle
 from fxrewrite.patterns.values import LOW, SINGLE, Table, Value
+from fxrewrite.patterns.writes import Writes
 
 MAX_VIEWS = 16  # of one op on one value: a guard against graphs made to blow up
 
@@ -70,35 +71,16 @@ class Sweep:
         self.anchors: set[tuple[Any, ...]] = set()
         self.truth: Any = None
         self.facts = facts or {}
-        self.mutations: list[Any] = []
 
     # ---- reading
 
     def read(self, graph: torch.fx.Graph) -> None:
         """Number every node of `graph`; views are found as values appear."""
-        family: dict[Any, Any] = {}
+        writes = self.table.writes = Writes(graph)
         for node in graph.nodes:
             read_node(self.table, node)
-            if node.op == "call_function":
-                self._mutation(node, family)
-
-    def _mutation(self, node: Any, family: dict[Any, Any]) -> None:
-        """After a write, what was read from the same storage is another value."""
-        target = node.target
-        if target in VIEWS and node.args and isinstance(node.args[0], torch.fx.Node):
-            family[node] = family.get(node.args[0], node.args[0])
-            return
-        schema = getattr(target, "_schema", None)
-        if schema is None or not schema.is_mutable:
-            return
-        self.mutations.append(node)
-        t = self.table
-        for a, given in zip(schema.arguments, node.args, strict=False):
-            if a.is_write and isinstance(given, torch.fx.Node):
-                base = family.get(given, given)
-                for n, v in list(t.of_node.items()):
-                    if (n is base or family.get(n) is base) and isinstance(v, Value):
-                        t.of_node[n] = t.fresh("written", (), (), v.dtype, v.shape)
+            if writes:
+                writes.read(self.table, node)
 
     def _visit(self, v: Value) -> None:
         self._under(self.library.index, v)

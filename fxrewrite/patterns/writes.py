@@ -1,0 +1,135 @@
+"""Writes in a graph that is not functional: which nodes share memory, and which node holds a value when.
+
+After a write every node that shares memory with what was written holds another value: an opaque one, equal to nothing. A graph without
+writes costs one look at each op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch._inductor.pattern_matcher import is_mutation_op
+from torch.fx import Graph, Node
+
+from fxrewrite.patterns.values import Table, Value
+
+
+@lru_cache(maxsize=None)
+def shares_memory(target: torch._ops.OpOverload) -> bool:
+    """May a result of this op share memory with an argument?"""
+    return any(r.alias_info is not None for r in target._schema.returns)
+
+
+def writes(node: Node) -> bool:
+    """Does this node write to an argument?"""
+    if node.op != "call_function":
+        return False
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.is_mutable
+    return is_mutation_op(node) or getattr(node.target, "__name__", "") in ("setitem", "triton_kernel_wrapper_mutation")
+
+
+def written_by(node: Node) -> Iterator[Node]:
+    """The arguments that a node writes to: by its schema; all of them where it has none."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        yield from node.all_input_nodes
+        return
+    for i, a in enumerate(node.target._schema.arguments):
+        if a.is_write:
+            given: Any = node.args[i] if i < len(node.args) else node.kwargs.get(a.name)
+            yield from (x for x in (given if isinstance(given, list | tuple) else [given]) if isinstance(x, Node))
+
+
+class Writes:
+    """The writes of one graph, in order. `read` follows the reading of values."""
+
+    def __init__(self, graph: Graph):
+        self.all: list[Node] = [n for n in graph.nodes if writes(n)]
+        self._parent: dict[Node, Node] = {}
+        self._members: dict[Node, list[Node]] = {}
+        self._at: dict[Node, list[Node]] = {}  # first of a family -> the writes to it
+        self._since: dict[Value, Node] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    def read(self, table: Table, node: Node) -> None:
+        """Note what `node`, just numbered, shares memory with, and give new values to what it writes."""
+        for first in self.note(node):
+            for member in self._members.get(first, [first]):
+                old = table.of_node.get(member)
+                val = member.meta.get("val")
+                if old is None or not isinstance(val, torch.Tensor | list | tuple):
+                    continue
+                tensor = isinstance(val, torch.Tensor)
+                value = table.fresh("written", (), (), val.dtype if tensor else None, old.shape if tensor else ())
+                value.nodes.append(member)
+                self._since[value] = node
+                table.of_node[member] = value
+
+    def note(self, node: Node) -> list[Node]:
+        """Note what `node` shares memory with and what it writes: the first node of each family that it writes to."""
+        if not self.all:
+            return []
+        for source in _sources(node):
+            self._join(source, node)
+        firsts = list(dict.fromkeys(map(self._first, written_by(node)))) if writes(node) else []
+        for first in firsts:
+            self._at.setdefault(first, []).append(node)
+        return firsts
+
+    def _first(self, node: Node) -> Node:
+        while node in self._parent:
+            node = self._parent[node]
+        return node
+
+    def _join(self, a: Node, b: Node) -> None:
+        first, other = self._first(a), self._first(b)
+        if first is other:
+            return
+        self._parent[other] = first
+        self._members.setdefault(first, [first]).extend(self._members.pop(other, [other]))
+        self._at.setdefault(first, []).extend(self._at.pop(other, []))
+
+    # ---- questions
+
+    def to(self, node: Node) -> list[Node]:
+        """The writes to the memory of a node."""
+        return self._at.get(self._first(node), []) if self.all else []
+
+    def holds(self, node: Node, value: Value, at: Node) -> bool:
+        """Does `node` hold `value` when `at` has run?"""
+        if not self.all:
+            return True
+        since = self._since.get(value)
+        if since is not None and at < since:
+            return False
+        later = (w for w in self.to(node) if since is None or since < w)
+        return not any(w < at or w is at for w in later)
+
+    def within(self, low: Node, high: Node) -> Node | None:
+        """The first write between two nodes, or `high` itself."""
+        return next((w for w in self.all if low < w and not high < w), None)
+
+    def before(self, node: Node) -> Node | None:
+        """The last write before a node."""
+        return next((w for w in reversed(self.all) if w < node), None)
+
+
+def _sources(node: Node) -> Iterator[Node]:
+    """The arguments whose memory the result of `node` may share."""
+    if node.op != "call_function":
+        return
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        if getattr(target, "__name__", "") == "getitem":
+            yield from node.all_input_nodes
+        return
+    if shares_memory(target):
+        for i, a in enumerate(target._schema.arguments):
+            if a.alias_info is not None:
+                given: Any = node.args[i] if i < len(node.args) else node.kwargs.get(a.name)
+                yield from (x for x in (given if isinstance(given, list | tuple) else [given]) if isinstance(x, Node))
