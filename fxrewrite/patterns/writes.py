@@ -23,13 +23,19 @@ def shares_memory(target: torch._ops.OpOverload) -> bool:
     return any(r.alias_info is not None for r in target._schema.returns)
 
 
+@lru_cache(maxsize=None)
+def _mutable(target: torch._ops.OpOverload) -> bool:
+    return target._schema.is_mutable
+
+
 def writes(node: Node) -> bool:
     """Does this node write to an argument?"""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return _mutable(node.target)
     if node.op != "call_function":
         return False
-    if isinstance(node.target, torch._ops.OpOverload):
-        return node.target._schema.is_mutable
-    return is_mutation_op(node) or getattr(node.target, "__name__", "") in ("setitem", "triton_kernel_wrapper_mutation")
+    name = getattr(node.target, "__name__", "")
+    return name in ("setitem", "triton_kernel_wrapper_mutation") or is_mutation_op(node)
 
 
 def written_by(node: Node) -> Iterator[Node]:
