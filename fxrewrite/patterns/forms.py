@@ -14,11 +14,11 @@ import torch
 from attrs import define, field
 
 from fxrewrite.dsl.core import (
-    Apply, Case, Choose, DtypeVar, Each, Either, Extern, Number, OpDef, Operand, OperandInfo, Prim, Program, Result,
+    Apply, Case, Choose, Each, Either, Extern, Number, OpDef, Operand, OperandInfo, Prim, Program, Ref, Result,
     RuleDef, Term,
 )  # fmt: skip
 from fxrewrite.patterns.guards import DTYPES, Guards
-from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, Slots, State, Step, lookup
+from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, Slots, State, Step, allowed_dtypes, lookup
 from fxrewrite.patterns.normal import Normal
 
 
@@ -87,7 +87,7 @@ def compile_pattern(
     pattern = Pattern(
         name, slots, anchor, outputs, normal, operands, attributes, guards,
         tuple((n, DTYPES[v.name] if hasattr(v, "name") and hasattr(v, "__attrs_attrs__") else v) for n, v in pins),
-        named, machine, keys=frozenset(keys(first)), dtypes=result_dtypes(first),
+        named, machine, keys=frozenset(keys(first)), dtypes=result_dtypes(first, attributes),
     )  # fmt: skip
     if isinstance(normals[0], Each):
         pattern.each = normals[0]
@@ -148,12 +148,13 @@ def producer(t: Any) -> str | None:
     return first.call.op if isinstance(first, Result) else None
 
 
-def result_dtypes(t: Any) -> frozenset[Any] | None:
-    """The dtypes that the anchor may have, where the type says."""
+def result_dtypes(t: Any, attributes: tuple[Any, ...]) -> frozenset[Any] | None:
+    """The dtypes that the anchor may have, where the type, or the domain of the attribute that it is, says."""
     dtype = t.type.dtype if not isinstance(t, Number) else None
-    if isinstance(dtype, DtypeVar):
-        return frozenset(DTYPES[m] for m in dtype.members)
-    return frozenset({DTYPES[dtype.name]}) if hasattr(dtype, "name") and dtype.name in DTYPES else None  # type: ignore[union-attr]
+    if isinstance(dtype, Ref):
+        domain = next((a.domain for a in attributes if a.name == dtype.name), None)
+        return None if domain is None else frozenset(DTYPES[d.name] for d in domain)
+    return allowed_dtypes(dtype)
 
 
 def exclusive_terms(rule: RuleDef) -> tuple[Term, ...]:
@@ -217,7 +218,13 @@ class Library:
         self.ops_of = {id(index): frozenset(root for root, _ in index) for index in (self.index, self.rules)}
 
     def _add_op(self, op: OpDef, emit: Any, machine: dict[str, Any]) -> None:
+        seen: set[Any] = set()
         for case in (*op.equations, *op.forms):
+            normal = Normal()
+            spelled = (tuple(map(normal, case.outputs)), frozenset(case.pins), case.guards)
+            if spelled in seen:
+                continue  # spelled as another form is, once both are in the normal form
+            seen.add(spelled)
             pattern = self._compile(f"{op.name}.{case.name}", case, op, emit, machine)
             if pattern is not None:
                 for key in pattern.keys:

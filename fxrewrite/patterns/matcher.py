@@ -116,12 +116,15 @@ class Compiler:
         return self.shared(t, then)
 
     def operand(self, t: Operand, then: Next) -> Step:
-        at, optional = self.slots(t.name), t.optional
+        at, optional, dtypes = self.slots(t.name), t.optional, allowed_dtypes(t.type.dtype)
 
         def step(v: Any, s: State) -> bool:
             have = s.v[at]
             if have is UNSET:
-                if type(v) is not Value and not (v is None and optional):
+                if type(v) is Value:
+                    if dtypes is not None and v.dtype not in dtypes:
+                        return _miss(s, t, v, "dtype")
+                elif v is not None or not optional:
                     return _miss(s, t, v, "other constant")
                 s.v[at] = v
                 s.trail.append(at)
@@ -294,6 +297,9 @@ class Compiler:
         if fixed is not None:
             at, value = fixed
             return lambda s: _bind(s, at, value)
+        opposite = self.fixes(c.args[0]) if isinstance(c, Apply) and c.op == "not" else None
+        if opposite is not None:
+            return self.differs(*opposite)
 
         def test(s: State) -> bool:
             found = self.guards(s).holds(c)
@@ -302,6 +308,22 @@ class Compiler:
                 s.trail.append(POP)
                 return True
             return found
+
+        return test
+
+    def differs(self, at: int, value: Any) -> Next:
+        """The slot has another value than this, now or when the match is complete."""
+
+        def later(s: State) -> bool:
+            have = s.v[at]
+            return have is not UNSET and (type(have) is Value or have is not value and not same(have, value))
+
+        def test(s: State) -> bool:
+            if s.v[at] is not UNSET:
+                return later(s)
+            s.deferred.append((later, True))
+            s.trail.append(POP)
+            return True
 
         return test
 
@@ -526,6 +548,13 @@ class Compiler:
             return all(p(d, s) for p, d in zip(tail, shape[cut:], strict=True))
 
         return unify
+
+
+def allowed_dtypes(dtype: Any) -> frozenset[Any] | None:
+    """The dtypes that a declared one stands for; None where anything may be."""
+    if isinstance(dtype, DtypeVar):
+        return frozenset(DTYPES[m] for m in dtype.members)
+    return frozenset({DTYPES[dtype.name]}) if isinstance(dtype, Dtype) else None
 
 
 def names_of(x: Any) -> list[str]:

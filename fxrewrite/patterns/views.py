@@ -391,6 +391,10 @@ class Sweep:
                 return "shape", "sizes that divide", None
         g = self.guards(pattern, s)
         for expr, value in s.deferred:
+            if callable(expr):
+                if not expr(s):
+                    return "other constant", None, None
+                continue
             have = g.holds(expr) if value is True and isinstance(expr, Apply) else g.value(expr)
             if have is UNKNOWN or not (same(have, value) or have == value):
                 return ("guard unknown" if have is UNKNOWN else "other constant"), expr, value
