@@ -134,6 +134,8 @@ class _Run:
         self.editor = editor(self.table)
         self.events: list[Event] = []
         self.solution: dict[str, Any] | None = None
+        self.anchor: Value
+        self.facts = self._facts()
         self.writes = Writes(graph)
         for node in graph.nodes if self.writes else ():
             self.writes.note(node)
@@ -155,7 +157,8 @@ class _Run:
 
     def solved(self, pattern: Pattern, s: State) -> bool:
         """A left side matched: keep the bindings if every guard holds."""
-        guards = Guards(lookup(pattern.slots, s), self._facts(s.anchor), self.truth)
+        self.anchor = s.anchor
+        guards = Guards(lookup(pattern.slots, s), self.facts, self.truth)
         if all(decide(guards.holds(g), self.truth) is True for g in pattern.guards):
             names = [n for n in pattern.slots.index if isinstance(n, str)]
             found = {n: guards.lookup(n) for n in names}
@@ -163,16 +166,15 @@ class _Run:
             return True
         return False
 
-    def _facts(self, anchor: Value) -> dict[str, Any]:
-        node = anchor.nodes[0]
+    def _facts(self) -> dict[str, Any]:
         return {
-            "term": lambda t: anchor,  # the only terms in conditions are the left side itself
+            "term": lambda t: self.anchor,  # the only terms in conditions are the left side itself
             "same_shape": lambda a, b: a.shape == b.shape,
             "same_layout": lambda a, b: _layout(a) == _layout(b),
             "identity": lambda order: tuple(order) == tuple(range(len(order))),
             "widens": lambda u, t: t in EXACT.get(u, ()),
             "written": lambda x: bool(self.writes),
-            "donated": lambda x: _base(x.nodes[0]).op != "call_function" or any(u.op == "output" for u in node.users),
+            "donated": lambda x: _base(x.nodes[0]).op != "call_function" or any(u.op == "output" for u in self.anchor.nodes[0].users),
             "fresh": lambda x: bool(x.nodes) and x.nodes[0].target in EMPTY,
         }
 
@@ -212,7 +214,6 @@ class _Run:
             return WRITERS[t.op](self.editor.dialect, self.editor.call, *args, *params)
         value = bindings[t.name]
         return value.nodes[0]
-
 
     def _reshape(self, x: Node, node: Node) -> Node:
         """`x` in the shape of `node`, which it replaces."""

@@ -8,15 +8,16 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxrewrite.dsl.core import Call, Dtype, Lit, Number, OpDef, Operand, Prim, Program, Ref, Result, Size, Term
+from fxrewrite.dsl.core import Call, Case, Dtype, Lit, Number, OpDef, Operand, Prim, Program, Ref, Result, Size, Term
 from fxrewrite.dsl.evaluate import EvaluationError
+from fxrewrite.lowering.impls import Site, write
 from fxrewrite.lowering.layouts import strides
 from fxrewrite.lowering.providers import Provider, Providers
 from fxrewrite.lowering.replace import Editor, Plan, Refusal
-from fxrewrite.lowering.types import ResultType, result_types
+from fxrewrite.lowering.types import ResultType, attribute, result_types
 from fxrewrite.patterns.dialect import WRITERS
 from fxrewrite.patterns.guards import UNKNOWN, Guards
-from fxrewrite.patterns.values import Value
+from fxrewrite.patterns.values import Value, dims_of
 
 aten = torch.ops.aten
 
@@ -66,13 +67,22 @@ class Emitter:
             types = result_types(op, values, attributes, self.editor.truth)
         except EvaluationError as error:
             raise Refusal("guard false", str(error), f"the types of {op.name}") from error
-        provider = self.providers.choose(op, values, attributes, self.editor.truth)
-        self.used.append(provider.name)
         nodes = [self.operand(v) for v in values]
         like = self.plan.anchor
-        if provider.case is not None:
-            return self.providers.write(provider, self.editor, op, nodes, values, attributes, types, like)
+        device = like.meta["val"].device.type
+        provider = self.providers.choose(op, device, lambda case: self.impl(case, op, nodes, attributes, types))
+        self.used.append(provider.name)
+        if provider.results is not None:
+            return provider.results
         return self.registered(op, provider, nodes, attributes, types, like)
+
+    def impl(
+        self, case: Case, op: OpDef, nodes: list[Any], attributes: dict[str, Any], types: list[ResultType]
+    ) -> list[Any]:
+        """The results of an `impl`. Raises NotServed."""
+        given = {n: self.operand(v) if isinstance(v, Value) else attribute(v) for n, v in attributes.items()}
+        site = Site(self.program, op, nodes, given, types, self.editor, self.plan.anchor, self.providers.facts)
+        return write(case, site)
 
     def value(self, arg: Any) -> Any:
         """An operand of a call as a value of the table: nested calls are written first and become values."""
@@ -124,13 +134,19 @@ class Emitter:
         return value
 
     def fake(self, t: ResultType, star: bool, nodes: list[Any], like: Node, index: int) -> Any:
-        """The fake value of a result: that of the node that it replaces where there is one of this type, else a new one."""
+        """The fake value of a result: that of a node which it replaces where that is of this type, else a new one."""
         if star:
             count = len(next(n for n in nodes if isinstance(n, list)))
             return [self.fake_one(t, like) for _ in range(count)]
+        if t.layout == "row":
+            for o in self.plan.outputs:
+                val = o.node.meta["val"]
+                if o.index == index and val.dtype == t.dtype and dims_of(val) == t.shape and val.is_contiguous():
+                    return val
         return self.fake_one(t, like)
 
     def fake_one(self, t: ResultType, like: Node) -> torch.Tensor:
+        """A new fake tensor of a declared type."""
         sizes = [self.symbolic(s) for s in t.shape]
         device = like.meta["val"].device
         with self.editor.fake_mode:
