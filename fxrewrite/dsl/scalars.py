@@ -204,6 +204,8 @@ def _list(args: tuple[Any, ...], env: Env) -> Any:
     for a in args:
         if isinstance(a, Star):
             out += env.stars.get(a.name, (UNKNOWN,))
+        elif isinstance(a, core.Operand) and a.star:
+            out += env.term(a)
         else:
             out.append(FIT if isinstance(a, core.Wild) else value(a, env))
     return UNKNOWN if _lacks(out) else tuple(out)

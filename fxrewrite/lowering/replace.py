@@ -244,7 +244,7 @@ class Editor:
                 with self.fake_mode:
                     val = target(*vals, **kwvals)
         node.meta["val"] = val
-        if isinstance(target, torch._ops.OpOverload):
+        if isinstance(target, torch._ops.OpOverload) or target is torch.ops.higher_order.auto_functionalized:
             node.meta["eager_input_vals"] = (vals, kwvals)
         if isinstance(val, torch.Tensor):
             node.meta["tensor_meta"] = torch.fx.passes.shape_prop._extract_tensor_metadata(val)
@@ -303,14 +303,15 @@ class Editor:
         self.table.size_nodes.setdefault(expr, []).append(result)
         return result
 
-    def undo(self) -> None:
-        """Remove everything that was written."""
-        for node in reversed(self.made):
+    def undo(self, keep: int = 0, cursor: Node | None = None) -> None:
+        """Remove everything that was written but the first `keep` nodes; the next one goes behind `cursor`."""
+        for node in reversed(self.made[keep:]):
             value = self.table.of_node.pop(node, None)
             if isinstance(value, Value) and node in value.nodes:
                 value.nodes.remove(node)
             self.graph.erase_node(node)
-        self.made.clear()
+        del self.made[keep:]
+        self.cursor = cursor
 
 
 def fire(p: Plan, editor: Editor, emit: Callable[[Editor, Plan], list[Any]], mark: dict[str, Any]) -> None:
