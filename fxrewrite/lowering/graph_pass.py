@@ -17,7 +17,8 @@ from torch.fx import Graph
 
 import fxrewrite
 from fxrewrite.dsl import digest
-from fxrewrite.dsl.core import Program
+from fxrewrite.dsl.core import Program, Result
+from fxrewrite.lowering import library
 from fxrewrite.lowering.config import Config, machine_facts
 from fxrewrite.lowering.engine import Engine, Run
 from fxrewrite.patterns.events import Event, recording
@@ -32,6 +33,11 @@ class RewritePass(CustomGraphPass):
         self.engine = Engine.make(program, config, seconds)
         self.calls = 0
         self.reported = False
+        if "op" in config.providers:  # code that comes from a cache names these ops before this pass has run
+            for rule in self.engine.active.values():
+                for t in rule.right:
+                    if isinstance(t, Result):
+                        library.op_for(program, t.call.op)
 
     def __call__(self, graph: Graph) -> None:
         self.calls += 1

@@ -13,10 +13,12 @@ from typing import Any
 import torch
 from attrs import define, field
 
+from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import (
-    Apply, Case, Choose, Each, Either, Extern, Number, OpDef, Operand, OperandInfo, Prim, Program, Ref, Result,
+    Apply, Case, Choose, DtypeVar, Each, Either, Extern, Number, OpDef, Operand, OperandInfo, Prim, Program, Ref, Result,
     RuleDef, Term,
 )  # fmt: skip
+from fxrewrite.dsl.dims import Star
 from fxrewrite.patterns.guards import DTYPES, Guards
 from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, Slots, State, Step, allowed_dtypes, lookup
 from fxrewrite.patterns.normal import Normal
@@ -79,6 +81,8 @@ def compile_pattern(
         slots(o.name)
     for a in attributes:
         slots(a.name)
+    for name in type_names(operands):
+        slots(name)
     normals = outputs if raw else tuple(normal(t) for t in outputs)
     compiler = Compiler(slots, lambda s: Guards(lookup(slots, s), machine), torch_op, raw)
     cell: list[Pattern] = []
@@ -94,6 +98,17 @@ def compile_pattern(
         pattern.element = compiler.term(normals[0], lambda s: True)
     cell.append(pattern)
     return pattern
+
+
+def type_names(operands: tuple[OperandInfo, ...]) -> list[str]:
+    """The slots that the types of operands bind: dims, leading axes, classes."""
+    out: list[str] = []
+    for o in operands:
+        if isinstance(o.type.dtype, DtypeVar):
+            out.append("dtype:" + o.type.dtype.key)
+        for d in o.type.shape or ():
+            out += ["star:" + d.name] if isinstance(d, Star) else ["dim:" + n for n in sorted(dims.names(d))]
+    return out
 
 
 def keys(t: Any) -> set[tuple[str, str | None]]:

@@ -84,7 +84,7 @@ def lookup(slots: Slots, s: State) -> Callable[[str], Any]:
 
     def find(name: str) -> Any:
         at = slots.index.get(name)
-        value = UNSET if at is None else s.v[at]
+        value = UNSET if at is None or at >= len(s.v) else s.v[at]
         return UNKNOWN if value is UNSET else value
 
     return find
