@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.fx.node import _side_effectful_functions
 from torch.utils._sympy.functions import FloorDiv
 
 from fxrewrite.dsl.core import UNARY
@@ -22,9 +23,13 @@ from fxrewrite.patterns.values import FRESH, Dims, Symbol, Table, Value, constan
 aten, prims = torch.ops.aten, torch.ops.prims
 END = 2**63 - 1
 
-Reader = Callable[[Table, Node, Any], "Value | None"]
+Reader = Callable[[Table, Any, Any], "Value | None"]  # (table, node, its fake value)
 READERS: dict[Any, Reader] = {}
-BOOKKEEPING = {aten._assert_tensor_metadata.default, aten.sym_size.int, aten.sym_numel.default}  # users that never count
+BOOKKEEPING = {
+    aten._assert_tensor_metadata.default,
+    aten.sym_size.int,
+    aten.sym_numel.default,
+}  # users that never count
 EMPTY = {
     aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default,
     aten.new_empty_strided.default,
@@ -48,7 +53,7 @@ def reads(*targets: Any, view: bool = False) -> Callable[[Reader], Reader]:
 # ---- reading a graph
 
 
-def read_node(t: Table, node: Node) -> Any:
+def read_node(t: Table, node: Any) -> Any:
     """Number one node; what it reads must be numbered."""
     value = _read(t, node)
     t.of_node[node] = value
@@ -57,7 +62,7 @@ def read_node(t: Table, node: Node) -> Any:
     return value
 
 
-def _read(t: Table, node: Node) -> Any:
+def _read(t: Table, node: Any) -> Any:
     val = node.meta.get("val")
     kind = node.op
     if kind == "call_function":
@@ -86,7 +91,7 @@ def _read(t: Table, node: Node) -> Any:
     return t.fresh(kind, (), (node.target,), None, ())
 
 
-def _symbol(t: Table, node: Node, val: torch.SymInt) -> Symbol:
+def _symbol(t: Table, node: Any, val: torch.SymInt) -> Symbol:
     expr = size(val)
     t.size_nodes.setdefault(expr, []).append(node)
     return Symbol(expr)
@@ -103,7 +108,7 @@ def argument(t: Table, a: Any) -> Any:
     return a
 
 
-def opaque(t: Table, node: Node, dtype: Any, shape: Dims) -> Value:
+def opaque(t: Table, node: Any, dtype: Any, shape: Dims) -> Value:
     """An op without a reader: a function of all its arguments if it is pure, else equal to nothing."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or not _pure(target):
@@ -124,7 +129,7 @@ def _pure(target: torch._ops.OpOverload) -> bool:
 
 
 def _impure(target: torch._ops.OpOverload) -> bool:
-    return target in torch.fx.node._side_effectful_functions
+    return target in _side_effectful_functions
 
 
 def _op_name(target: Any) -> str:
@@ -147,12 +152,12 @@ def schema_arguments(target: torch._ops.OpOverload, args: tuple[Any, ...], kwarg
 
 
 @reads(prims.convert_element_type.default)
-def _convert(t: Table, node: Node, val: Any) -> Value | None:
+def _convert(t: Table, node: Any, val: Any) -> Value | None:
     return t.cast(t.of_node[node.args[0]], val.dtype)
 
 
 @reads(aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.to.device)
-def _to(t: Table, node: Node, val: Any) -> Value | None:
+def _to(t: Table, node: Any, val: Any) -> Value | None:
     source = node.args[0].meta["val"]
     if source.device != val.device or source.layout != val.layout:
         return None
@@ -163,7 +168,7 @@ def _to(t: Table, node: Node, val: Any) -> Value | None:
 
 
 @reads(aten.type_as.default, aten.to.other)
-def _to_other(t: Table, node: Node, val: Any) -> Value | None:
+def _to_other(t: Table, node: Any, val: Any) -> Value | None:
     if node.args[0].meta["val"].device != val.device or len(node.args) > 2 or node.kwargs:
         return None
     return t.cast(t.of_node[node.args[0]], val.dtype)
@@ -171,7 +176,7 @@ def _to_other(t: Table, node: Node, val: Any) -> Value | None:
 
 @reads(aten.alias.default, aten.detach.default, view=True)
 @reads(aten.lift_fresh_copy.default)
-def _alias(t: Table, node: Node, val: Any) -> Value | None:
+def _alias(t: Table, node: Any, val: Any) -> Value | None:
     return t.of_node[node.args[0]]
 
 
@@ -190,7 +195,7 @@ def _operand(t: Table, a: Any, dtype: torch.dtype, shape: Dims) -> Any:
     return t.cast(v, dtype)
 
 
-def _binary(op: str, t: Table, node: Node, val: Any) -> Value | None:
+def _binary(op: str, t: Table, node: Any, val: Any) -> Value | None:
     args = node.args
     if node.kwargs or len(args) != 2:
         return None
@@ -211,14 +216,14 @@ for _name, _packet in (
 
 
 @reads(aten.rsub.Scalar, aten.rsub.Tensor)
-def _rsub(t: Table, node: Node, val: Any) -> Value | None:
+def _rsub(t: Table, node: Any, val: Any) -> Value | None:
     if node.kwargs or len(node.args) != 2:
         return None
     a, b = (_operand(t, x, val.dtype, dims_of(val)) for x in node.args)
     return None if a is None or b is None else t.binary("sub", b, a, val.dtype, dims_of(val))
 
 
-def _unary(op: str, t: Table, node: Node, val: Any) -> Value | None:
+def _unary(op: str, t: Table, node: Any, val: Any) -> Value | None:
     x = t.of_node[node.args[0]]
     if len(node.args) != 1 or node.kwargs or x.dtype != val.dtype:
         return None
@@ -231,7 +236,7 @@ for _name in UNARY:
 
 
 @reads(aten.pow.Tensor_Scalar)
-def _pow(t: Table, node: Node, val: Any) -> Value | None:
+def _pow(t: Table, node: Any, val: Any) -> Value | None:
     x, exponent = t.of_node[node.args[0]], node.args[1]
     if exponent != 2 or isinstance(exponent, bool) or x.dtype != val.dtype:
         return None
@@ -239,12 +244,12 @@ def _pow(t: Table, node: Node, val: Any) -> Value | None:
 
 
 @reads(aten.square.default)
-def _square(t: Table, node: Node, val: Any) -> Value | None:
+def _square(t: Table, node: Any, val: Any) -> Value | None:
     x = t.of_node[node.args[0]]
     return t.binary("mul", x, x, val.dtype, x.shape)
 
 
-def _clamp(t: Table, node: Node, val: Any, lo: Any, hi: Any) -> Value | None:
+def _clamp(t: Table, node: Any, val: Any, lo: Any, hi: Any) -> Value | None:
     x = t.of_node[node.args[0]]
     if not val.dtype.is_floating_point or x.dtype != val.dtype:
         return None
@@ -253,25 +258,25 @@ def _clamp(t: Table, node: Node, val: Any, lo: Any, hi: Any) -> Value | None:
 
 
 @reads(aten.clamp.default, aten.hardtanh.default)
-def _clamp_both(t: Table, node: Node, val: Any) -> Value | None:
-    return _clamp(t, node, val, *schema_arguments(node.target, node.args, node.kwargs)[1:3])  # type: ignore[arg-type]
+def _clamp_both(t: Table, node: Any, val: Any) -> Value | None:
+    return _clamp(t, node, val, *schema_arguments(node.target, node.args, node.kwargs)[1:3])
 
 
 @reads(aten.clamp_min.default)
-def _clamp_min(t: Table, node: Node, val: Any) -> Value | None:
+def _clamp_min(t: Table, node: Any, val: Any) -> Value | None:
     return _clamp(t, node, val, node.args[1], None) if len(node.args) == 2 else None
 
 
 @reads(aten.clamp_max.default)
-def _clamp_max(t: Table, node: Node, val: Any) -> Value | None:
+def _clamp_max(t: Table, node: Any, val: Any) -> Value | None:
     return _clamp(t, node, val, None, node.args[1]) if len(node.args) == 2 else None
 
 
 # ---- reductions
 
 
-def _reduce(op: str, t: Table, node: Node, val: Any) -> Value | None:
-    args = schema_arguments(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
+def _reduce(op: str, t: Table, node: Any, val: Any) -> Value | None:
+    args = schema_arguments(node.target, node.args, node.kwargs)
     x = t.of_node[args[0]]
     if x.dtype != val.dtype or any(a is not None for a in args[3:]):
         return None
@@ -290,12 +295,12 @@ for _name, _targets in (
 
 
 @reads(aten.max.default)
-def _max(t: Table, node: Node, val: Any) -> Value | None:
+def _max(t: Table, node: Any, val: Any) -> Value | None:
     return t.reduce("amax", t.of_node[node.args[0]], (), False, ())
 
 
 @reads(aten.mean.default, aten.sum.default)
-def _all(t: Table, node: Node, val: Any) -> Value | None:
+def _all(t: Table, node: Any, val: Any) -> Value | None:
     x = t.of_node[node.args[0]]
     if x.dtype != val.dtype or len(node.args) > 1 or node.kwargs:
         return None
@@ -309,37 +314,37 @@ def _all(t: Table, node: Node, val: Any) -> Value | None:
     aten.reshape.default, aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.squeeze.dim,
     aten.squeeze.dims, aten.squeeze.default, aten.unsqueeze.default, aten.flatten.using_ints, aten.unflatten.int, view=True,
 )  # fmt: skip
-def _reshape(t: Table, node: Node, val: Any) -> Value | None:
+def _reshape(t: Table, node: Any, val: Any) -> Value | None:
     return t.reshape(t.of_node[node.args[0]], dims_of(val))
 
 
 @reads(aten.permute.default, view=True)
-def _permute(t: Table, node: Node, val: Any) -> Value | None:
+def _permute(t: Table, node: Any, val: Any) -> Value | None:
     x = t.of_node[node.args[0]]
-    return t.permute(x, tuple(a % len(x.shape) for a in node.args[1]))  # type: ignore[union-attr]
+    return t.permute(x, tuple(a % len(x.shape) for a in node.args[1]))
 
 
 @reads(aten.t.default, aten.transpose.int, aten.mT.default, view=True)
-def _transpose(t: Table, node: Node, val: Any) -> Value | None:
+def _transpose(t: Table, node: Any, val: Any) -> Value | None:
     x = t.of_node[node.args[0]]
     rank = len(x.shape)
     if rank < 2:
         return x if node.target is aten.t.default else None
     a, b = node.args[1:] if node.target is aten.transpose.int else (rank - 2, rank - 1)
     order = list(range(rank))
-    order[a % rank], order[b % rank] = b % rank, a % rank  # type: ignore[operator]
+    order[a % rank], order[b % rank] = b % rank, a % rank
     return t.permute(x, tuple(order))
 
 
 @reads(aten.expand.default, view=True)
-def _expand(t: Table, node: Node, val: Any) -> Value | None:
+def _expand(t: Table, node: Any, val: Any) -> Value | None:
     x, shape = t.of_node[node.args[0]], dims_of(val)
     return x if x.shape == shape else t.cons("expand", (x,), shape, x.dtype, shape)
 
 
 @reads(aten.slice.Tensor, view=True)
-def _slice(t: Table, node: Node, val: Any) -> Value | None:
-    x, dim, start, stop, step = schema_arguments(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
+def _slice(t: Table, node: Any, val: Any) -> Value | None:
+    x, dim, start, stop, step = schema_arguments(node.target, node.args, node.kwargs)
     x = t.of_node[x]
     axis = dim - len(x.shape) if dim >= 0 else dim
     length = x.shape[axis]
@@ -364,8 +369,8 @@ def _bound(t: Table, b: Any, length: Any) -> Any:
 
 
 @reads(aten.cat.default)
-def _cat(t: Table, node: Node, val: Any) -> Value | None:
-    xs = tuple(t.of_node[a] for a in node.args[0])  # type: ignore[union-attr]
+def _cat(t: Table, node: Any, val: Any) -> Value | None:
+    xs = tuple(t.of_node[a] for a in node.args[0])
     dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
     if not isinstance(dim, int) or any(x.dtype != val.dtype for x in xs):
         return None
@@ -374,8 +379,8 @@ def _cat(t: Table, node: Node, val: Any) -> Value | None:
 
 
 @reads(aten.slice_scatter.default)
-def _slice_scatter(t: Table, node: Node, val: Any) -> Value | None:
-    x, y, dim, start, stop, step = schema_arguments(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
+def _slice_scatter(t: Table, node: Any, val: Any) -> Value | None:
+    x, y, dim, start, stop, step = schema_arguments(node.target, node.args, node.kwargs)
     x, y = t.of_node[x], t.of_node[y]
     axis = dim - len(x.shape) if dim >= 0 else dim
     start, stop = _bound(t, start, x.shape[axis]), _bound(t, stop, x.shape[axis])
@@ -396,8 +401,8 @@ class Parts:
         self.x, self.axis, self.cuts = x, axis, cuts
 
 
-def _split(t: Table, node: Node) -> Parts | None:
-    x, sizes, dim = schema_arguments(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
+def _split(t: Table, node: Any) -> Parts | None:
+    x, sizes, dim = schema_arguments(node.target, node.args, node.kwargs)
     x = t.of_node[x]
     axis = dim - len(x.shape) if dim >= 0 else dim
     length, count = x.shape[axis], len(node.meta["val"])
@@ -408,8 +413,13 @@ def _split(t: Table, node: Node) -> Parts | None:
     step = argument(t, sizes)
     step = step.expr if isinstance(step, Symbol) else step
     if node.target is aten.chunk.default:
-        step = -(-length // sizes) if isinstance(length, int) else FloorDiv(length, sizes) if length % sizes == 0 else None
-    return None if step is None else Parts(x, axis, (*(i * step for i in range(count)), None))
+        step = (
+            -(-length // sizes) if isinstance(length, int) else FloorDiv(length, sizes) if length % sizes == 0 else None
+        )
+    if step is None:
+        return None
+    cuts: list[Any] = [step * i for i in range(count)]
+    return Parts(x, axis, (*cuts, None))
 
 
 LIST_READERS: dict[Any, Callable[[Table, Node], Any]] = {
@@ -419,13 +429,13 @@ VIEWS |= set(LIST_READERS)
 
 
 @reads(operator.getitem)
-def _getitem(t: Table, node: Node, val: Any) -> Value | None:
+def _getitem(t: Table, node: Any, val: Any) -> Value | None:
     source, i = t.of_node[node.args[0]], node.args[1]
     if isinstance(source, Parts) and isinstance(i, int):
         return t.slice(source.x, source.axis, source.cuts[i], source.cuts[i + 1], 1, dims_of(val))
-    hop = node.args[0].target  # type: ignore[union-attr]
+    hop = node.args[0].target
     if hop in FUNCTIONALIZED:
-        return functionalized(t, node.args[0], i, val)  # type: ignore[arg-type]
+        return functionalized(t, node.args[0], i, val)
     return t.cons("getitem", (source, i), (), val.dtype, dims_of(val)) if isinstance(source, Value) else None
 
 
@@ -469,24 +479,26 @@ def functionalized(t: Table, call: Node, i: int, val: Any) -> Value | None:
         return None
 
 
-def written_buffers(call: Node) -> dict[str, Node | None] | None:
+def written_buffers(call: Any) -> dict[str, Node | None] | None:
     """The node behind each written argument; None where one is only part of its base."""
     op: Any = call.args[0]
     names = [a.name for a in op._schema.arguments if a.is_write]
     if "_all_bases" not in call.kwargs:
-        found = {n: call.kwargs.get(n) for n in names}
+        found: dict[str, Any] = {n: call.kwargs.get(n) for n in names}
     else:
         found = {}
         bases: Any = call.kwargs["_all_bases"]
         for n in names:
             index = call.kwargs.get(f"_{n}_base_index")
-            if any(f"_{n}_{part}" in call.kwargs for part in ("size", "stride", "storage_offset", "slice_dim", "alias")):
+            if any(
+                f"_{n}_{part}" in call.kwargs for part in ("size", "stride", "storage_offset", "slice_dim", "alias")
+            ):
                 return None
-            found[n] = None if index is None else bases[index]  # type: ignore[index]
-    return found if all(b is None or isinstance(b, Node) for b in found.values()) else None  # type: ignore[return-value]
+            found[n] = None if index is None else bases[index]
+    return found if all(b is None or isinstance(b, Node) for b in found.values()) else None
 
 
-def written_order(call: Node, written: list[str]) -> list[str] | None:
+def written_order(call: Any, written: list[str]) -> list[str] | None:
     """Which written argument each result after the returned ones is."""
     if "_all_bases" not in call.kwargs:
         return [n for n in written if call.kwargs.get(n) is not None]
@@ -498,7 +510,7 @@ def written_order(call: Node, written: list[str]) -> list[str] | None:
             if out[index] is not None:
                 return None
             out[index] = n
-    return None if None in out else out  # type: ignore[return-value]
+    return None if None in out else [n for n in out if n is not None]
 
 
 def is_fresh(buffer: Node | None, call: Node) -> bool:
