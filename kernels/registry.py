@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-_kernels: dict[tuple[str, str], Any] = {}  # (op, device type) -> an object with `default`, and `dyn` for 0-d float attributes
+# (op, device type) -> an object with `default`, and `dyn` for 0-d float attributes
+_kernels: dict[tuple[str, str], Any] = {}
 
 
 def register(op: str, device: str, target: Any) -> None:
-    """Make `target` (an OpOverloadPacket, or anything with `.default` and `.dyn`) the kernel of `op` on `device` ("cuda", "cpu").
+    """Make `target` (an OpOverloadPacket, or anything with `.default` and `.dyn`) the kernel of `op` on `device`
+    ("cuda", "cpu").
 
-    It takes the operands and then every attribute of the op, by position, and gives its results. Raises ValueError where the op has
-    a kernel on that device already.
+    It takes the operands and then every attribute of the op, by position, and gives its results. Raises ValueError
+    where the op has a kernel on that device already.
     """
     if (op, device) in _kernels:
         raise ValueError(f"{op} has a kernel on {device} already")

@@ -1,8 +1,8 @@
 """Every IR in one primitive language: which torch op is which primitive, read and written.
 
-`READERS` maps an op to the function that numbers it; whatever has none is an opaque value of all its arguments, by schema. So an
-argument that is not a default makes an op another op. Dialects differ in how they write a cast, a clamp and a reshape; `Dialect` is
-detected from a graph and writes primitives back.
+`READERS` maps an op to the function that numbers it; whatever has none is an opaque value of all its arguments, by
+schema. So an argument that is not a default makes an op another op. Dialects differ in how they write a cast, a clamp
+and a reshape; `Dialect` is detected from a graph and writes primitives back.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def schema_arguments(target: torch._ops.OpOverload, args: tuple[Any, ...], kwarg
     schema = target._schema.arguments
     out = list(args)
     for a in schema[len(args) :]:
-        out.append(kwargs[a.name] if a.name in kwargs else a.default_value)
+        out.append(kwargs.get(a.name, a.default_value))
     return out
 
 
@@ -450,8 +450,9 @@ FUNCTIONALIZED = {_higher_order("auto_functionalized"), _higher_order("auto_func
 
 
 def functionalized(t: Table, call: Node, i: int, val: Any) -> Value | None:
-    """Result `i` of a functionalized mutable op: a pure value `op#k` of its arguments, k the name of what it writes or the position of
-    what it returns. A written argument that nobody else sees is `FRESH`."""
+    """Result `i` of a functionalized mutable op: a pure value `op#k` of its arguments, k the name of what it writes or
+    the position of what it returns. A written argument that nobody else sees is `FRESH`.
+    """
     op: Any = call.args[0]
     schema = op._schema
     written = [a.name for a in schema.arguments if a.is_write]
