@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "backend": "fxrewrite.lowering.backend",
     "inductor_options": "fxrewrite.lowering.backend",
+    "register_ops": "fxrewrite.lowering.backend",
     "rewrite": "fxrewrite.lowering.backend",
     "ConfigError": "fxrewrite.lowering.config",
     "record": "fxrewrite.patterns.events",
@@ -29,11 +30,22 @@ _HOMES = {
 if TYPE_CHECKING:
     from fxrewrite import ops
     from fxrewrite.dsl.diagnostics import RuleError
-    from fxrewrite.lowering.backend import backend, inductor_options, rewrite
+    from fxrewrite.lowering.backend import backend, inductor_options, register_ops, rewrite
     from fxrewrite.lowering.config import ConfigError
     from fxrewrite.patterns.events import Event, Log, record
 
-__all__ = ["ConfigError", "Event", "Log", "RuleError", "backend", "inductor_options", "ops", "record", "rewrite"]
+__all__ = [
+    "ConfigError",
+    "Event",
+    "Log",
+    "RuleError",
+    "backend",
+    "inductor_options",
+    "ops",
+    "record",
+    "register_ops",
+    "rewrite",
+]
 
 
 def __getattr__(name: str) -> Any:

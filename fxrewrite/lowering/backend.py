@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves
 
 from fxrewrite.dsl.syntax import File
+from fxrewrite.lowering import library
 from fxrewrite.lowering.config import Config, check_flags, load_program, make_config
 from fxrewrite.lowering.graph_pass import RewritePass, logger
+from fxrewrite.lowering.providers import unknown_names
 from fxrewrite.patterns.events import recording
 
 HOOK = "post_grad_custom_pre_pass"
@@ -26,7 +29,7 @@ def make_pass(config: Config) -> RewritePass:
     start = time.perf_counter()
     program = load_program(config)
     seconds = Counter({"parse": time.perf_counter() - start})
-    for line in check_flags(program, config):
+    for line in (*check_flags(program, config), *unknown_names(program, config.providers)):
         logger.warning(line)
     return RewritePass(program, config, seconds)
 
@@ -113,9 +116,32 @@ def rewrite(
     """
     gm = program.graph_module if isinstance(program, torch.export.ExportedProgram) else program
     for node in gm.graph.nodes:
-        if node.op == "call_function" and "val" not in node.meta:
+        if node.op == "call_function" and node.users and "val" not in node.meta:
             raise ValueError(f"node {node.name} has no meta['val']; trace with fake tensors (make_fx, torch.export)")
+    names = _output_names(gm)
     make_pass(make_config(packs, **settings))(gm.graph)
     gm.graph.lint()
     gm.recompile()
+    if isinstance(program, torch.export.ExportedProgram):
+        _rename_outputs(program, dict(zip(names, _output_names(gm), strict=True)))
     return program
+
+
+def register_ops(packs: Packs = None) -> None:
+    """Register the ops of `packs`, for a rewritten program that is loaded (`torch.export.load`) in another process."""
+    library.register(load_program(make_config(packs)))
+
+
+def _output_names(gm: GraphModule) -> list[str]:
+    """The nodes that a graph returns, by name; "" for what is no node."""
+    return [a.name if isinstance(a, Node) else "" for a in tree_leaves(gm.graph.output_node().args[0])]
+
+
+def _rename_outputs(program: torch.export.ExportedProgram, names: Mapping[str, str]) -> None:
+    """An exported program knows its outputs by the names of their nodes."""
+    specs = [spec.arg for spec in program.graph_signature.output_specs]
+    for call in program.module_call_graph:
+        specs += call.signature.outputs if call.signature is not None else []
+    for arg in specs:
+        if getattr(arg, "name", "") in names:
+            arg.name = names[arg.name]  # type: ignore[union-attr]
