@@ -13,9 +13,11 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
+from fxrewrite.dsl.core import Program
 from fxrewrite.dsl.syntax import File
 from fxrewrite.lowering import library
 from fxrewrite.lowering.config import Config, check_flags, load_program, make_config
+from fxrewrite.lowering.engine import no_collection
 from fxrewrite.lowering.graph_pass import RewritePass, logger
 from fxrewrite.lowering.providers import unknown_names
 from fxrewrite.patterns.events import recording
@@ -24,10 +26,10 @@ HOOK = "post_grad_custom_pre_pass"
 Packs = Sequence[str | Path | File] | str | Path | None
 
 
-def make_pass(config: Config) -> RewritePass:
-    """The pass for these settings. Raises RuleError where a file is wrong."""
+def make_pass(config: Config, program: Program | None = None) -> RewritePass:
+    """The pass for these settings (`program`: their rules, checked already). Raises RuleError where a file is wrong."""
     start = time.perf_counter()
-    program = load_program(config)
+    program = load_program(config) if program is None else program
     seconds = Counter({"parse": time.perf_counter() - start})
     for line in (*check_flags(program, config), *unknown_names(program, config.providers)):
         logger.warning(line)
@@ -114,12 +116,17 @@ def rewrite(
     Every node needs `meta["val"]` (as `make_fx` with fake tensors, aot_autograd and `torch.export` leave it). Raises ValueError where
     it is missing, RuleError where a rule file is wrong.
     """
+    return rewrite_by(make_pass(make_config(packs, **settings)), program)
+
+
+def rewrite_by(pass_: RewritePass, program: Any) -> Any:
+    """`rewrite` with a pass that is made already."""
     gm = program.graph_module if isinstance(program, torch.export.ExportedProgram) else program
     for node in gm.graph.nodes:
         if node.op == "call_function" and node.users and "val" not in node.meta:
             raise ValueError(f"node {node.name} has no meta['val']; trace with fake tensors (make_fx, torch.export)")
     names = _output_names(gm)
-    make_pass(make_config(packs, **settings))(gm.graph)
+    pass_(gm.graph)
     gm.graph.lint()
     gm.recompile()
     if isinstance(program, torch.export.ExportedProgram):

@@ -67,13 +67,13 @@ class Engine:
     def run(self, graph: Graph) -> Run:
         """Rewrite `graph` in place."""
         run = Run(self, graph)
-        with _no_collection():
+        with no_collection():
             run.execute()
         return run
 
 
 @contextmanager
-def _no_collection() -> Any:
+def no_collection() -> Any:
     """Many small objects, none of them garbage: the collector would only look at them again and again."""
     enabled = gc.isenabled()
     gc.disable()
