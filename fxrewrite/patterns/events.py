@@ -76,11 +76,11 @@ class Log:
         """The events of sites that did not fire."""
         return [e for e in self.events if not e.fired and (rule is None or rule in (e.rule, e.full_name))]
 
-    def report(self, rule: str | None = None) -> str:
-        """Text for a person: each rule with its sites, fired and not, and why not."""
+    def report(self, rule: str | None = None, every: bool = False) -> str:
+        """Text for a person: each rule with its sites, fired and not, and why not; with `every`, all of its sites."""
         from fxrewrite.patterns.explain import render
 
-        return render(self, rule)
+        return render(self, rule, every)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every event."""

@@ -12,8 +12,12 @@ FEW = 3  # with more rules than this, those that came nowhere near get one line 
 LINES = 3  # lines of the model shown for one reason
 
 
-def render(log: Log, rule: str | None = None) -> str:
-    """The report of a log; of one rule where `rule` names it ("norm_quant.rms_norm_fp8" or "rms_norm_fp8")."""
+def render(log: Log, rule: str | None = None, every: bool = False) -> str:
+    """The report of a log; of one rule where `rule` names it ("norm_quant.rms_norm_fp8" or "rms_norm_fp8").
+
+    `every`: no site is left out.
+    """
+    limit = len(log.events) if every else LINES
     by_rule: dict[str, list[Event]] = defaultdict(list)
     for e in log.events:
         if rule is None or rule in (e.rule, e.full_name):
@@ -26,7 +30,7 @@ def render(log: Log, rule: str | None = None) -> str:
             missing = sorted({e.expected for e in events})
             absent.append(f"{name}  0 of {len(events)} sites: no {' and no '.join(m.removeprefix('a ') for m in missing)}")
         else:
-            lines += [*_rule(name, events, log), ""]
+            lines += [*_rule(name, events, log, limit), ""]
     lines += [*absent, ""] if absent else []
     if log.cached:
         lines.append(f"{log.cached} compilation{'s' if log.cached > 1 else ''}: cached, not run (the rewritten code came from Inductor's cache)")
@@ -35,7 +39,7 @@ def render(log: Log, rule: str | None = None) -> str:
     return "\n".join(lines).rstrip()
 
 
-def _rule(name: str, events: list[Event], log: Log) -> list[str]:
+def _rule(name: str, events: list[Event], log: Log, limit: int) -> list[str]:
     fired = [e for e in events if e.fired]
     lines = [f"{name}  {len(fired)} of {len(events)} sites" + _by(fired)]
     groups: dict[tuple[Any, ...], list[Event]] = defaultdict(list)
@@ -44,7 +48,7 @@ def _rule(name: str, events: list[Event], log: Log) -> list[str]:
             groups[(e.reason, e.by, e.expected, _found_kind(e), e.span)].append(e)
     shown = None
     for group in sorted(groups.values(), key=lambda g: str(g[0].span)):
-        lines += _group(group, log, group[0].span != shown)
+        lines += _group(group, log, group[0].span != shown, limit)
         shown = group[0].span
     return lines
 
@@ -58,7 +62,7 @@ def _found_kind(e: Event) -> str:
     return "" if e.reason == "shared value" else e.found.split(" (")[0]
 
 
-def _group(group: list[Event], log: Log, with_place: bool) -> list[str]:
+def _group(group: list[Event], log: Log, with_place: bool, limit: int) -> list[str]:
     e = group[0]
     count = f"{len(group)} site{'s' if len(group) > 1 else ''}"
     lines: list[str] = []
@@ -71,10 +75,10 @@ def _group(group: list[Event], log: Log, with_place: bool) -> list[str]:
     if e.found and not e.by:
         said += f"{',' if e.expected else ':'} found {e.found}"
     lines.append(f"{said}  [{count}]")
-    for shown in group[:LINES]:
+    for shown in group[:limit]:
         lines.append(f"      {shown.site}  {shown.source}".rstrip())
-    if len(group) > LINES:
-        lines.append(f"      ... and {len(group) - LINES} more")
+    if len(group) > limit:
+        lines.append(f"      ... and {len(group) - limit} more")
     if e.hint:
         lines.append(f"    hint: {e.hint}")
     return lines
