@@ -81,8 +81,8 @@ def compile_pattern(
         slots(o.name)
     for a in attributes:
         slots(a.name)
-    for name in type_names(operands):
-        slots(name)
+    for slot in type_names(operands):
+        slots(slot)
     normals = outputs if raw else tuple(normal(t) for t in outputs)
     compiler = Compiler(slots, lambda s: Guards(lookup(slots, s), machine), torch_op, raw)
     cell: list[Pattern] = []
