@@ -1,11 +1,11 @@
 """The core: a checked definition as a typed DAG of primitives. Every consumer reads this and nothing else.
 
-Two layers. A *scalar* is a number, a dtype, a size or a condition over attributes, dims and types. A *term* is a tensor: an
-operand, a primitive of terms, a result of a call of another op, or a choice between terms by conditions on attributes. `def`s are
-gone, attributes are resolved, types are solved. Equal terms of one item are one object.
+Two layers. A *scalar* is a number, a dtype, a size or a condition over attributes, dims and types. A *term* is a
+tensor: an operand, a primitive of terms, a result of a call of another op, or a choice between terms by conditions on
+attributes. `def`s are gone, attributes are resolved, types are solved. Equal terms of one item are one object.
 
-`evaluate` walks a definition for given operands and attributes; what a primitive *means* is the caller's algebra (torch tensors,
-nodes of a graph, sets of numbers, kernel code): one table each.
+`evaluate` walks a definition for given operands and attributes; what a primitive *means* is the caller's algebra (torch
+tensors, nodes of a graph, sets of numbers, kernel code): one table each.
 """
 
 from __future__ import annotations
@@ -15,9 +15,17 @@ from typing import Any
 from attrs import field, frozen
 
 from fxrewrite.dsl.dims import Dim, Shape
-from fxrewrite.dsl.syntax import Contract, Expr, Span
+from fxrewrite.dsl.syntax import Contract, Span
 
-NO_DEFAULT: Any = type("NoDefault", (), {"__repr__": lambda self: "NO_DEFAULT"})()
+
+class _NoDefault:
+    """The default of an attribute that has none."""
+
+    def __repr__(self) -> str:
+        return "NO_DEFAULT"
+
+
+NO_DEFAULT: Any = _NoDefault()
 
 # ---- scalars
 
@@ -53,7 +61,7 @@ class Lit:
         return isinstance(other, Lit) and type(self.value) is type(other.value) and self.value == other.value
 
     def __hash__(self) -> int:
-        return hash((type(self.value), self.value))
+        return hash((type(self.value).__name__, self.value))
 
 
 @frozen
@@ -72,8 +80,10 @@ class Size:
 
 @frozen(cache_hash=True)
 class Apply:
-    """An operation on scalars and terms: arithmetic, comparisons (`==`), `and or not`, `is_none`, `finfo.max`, `dtype`, `shape`,
-    `list`, natives (`native:pkg:f`), facts (`rows`, `bytes`, `contiguous`, ...) and the machine (`sm`, `world`, `rocm`, `tokens`)."""
+    """An operation on scalars and terms: arithmetic, comparisons (`==`), `and or not`, `is_none`, `finfo.max`, `dtype`,
+    `shape`, `list`, natives (`native:pkg:f`), facts (`rows`, `bytes`, `contiguous`, ...) and the machine (`sm`,
+    `world`, `rocm`, `tokens`).
+    """
 
     op: str
     args: tuple[Any, ...] = ()
@@ -91,7 +101,10 @@ Scalar = Dtype | DtypeVar | Lit | Ref | Size | Apply | Wild
 
 @frozen
 class TensorType:
-    """dtype and dims; `shape` is None where the rank is not known. `layout` names how a result is stored ("row", or an attribute)."""
+    """dtype and dims; `shape` is None where the rank is not known.
+
+    `layout` names how a result is stored ("row", or an attribute).
+    """
 
     dtype: Dtype | DtypeVar | Ref | None
     shape: Shape | None
@@ -128,8 +141,11 @@ class Number:
 
 @frozen(cache_hash=True)
 class Prim:
-    """A primitive of `PRIMITIVES`, or a torch op under its dotted name. `params` are its non-tensor arguments, in the order that the
-    table states. `result`: which result of a torch op that has several."""
+    """A primitive of `PRIMITIVES`, or a torch op under its dotted name.
+
+    `params` are its non-tensor arguments, in the order that the table states. `result`: which result of a torch op that
+    has several.
+    """
 
     op: str
     args: tuple[Term, ...]
@@ -141,8 +157,11 @@ class Prim:
 
 @frozen(cache_hash=True)
 class TorchCall:
-    """A torch op by its dotted name, arguments by schema position and by name. An argument is a term, a scalar, a list of them,
-    `Fresh` (a buffer that the call fills), `Taken` (an operand that it overwrites) or alternatives. `rest`: others may have any value."""
+    """A torch op by its dotted name, arguments by schema position and by name.
+
+    An argument is a term, a scalar, a list of them, `Fresh` (a buffer that the call fills), `Taken` (an operand that it
+    overwrites) or alternatives. `rest`: others may have any value.
+    """
 
     op: str
     args: tuple[Any, ...]
@@ -153,7 +172,10 @@ class TorchCall:
 
 @frozen
 class Fresh:
-    """An argument `out`: a buffer of this type that nobody else sees. `slot` numbers the written arguments of the call."""
+    """An argument `out`: a buffer of this type that nobody else sees.
+
+    `slot` numbers the written arguments of the call.
+    """
 
     type: TensorType = field(eq=False)
     slot: int
@@ -176,7 +198,10 @@ class OneOf:
 
 @frozen(cache_hash=True)
 class Extern:
-    """What a torch call returns (`returned`, by position) or writes (`written`, by slot)."""
+    """What a torch call returns (`returned`, by position) or writes (`written`, by slot).
+
+    Neither: all that it returns, as a list.
+    """
 
     call: TorchCall
     returned: int | None
@@ -187,8 +212,10 @@ class Extern:
 
 @frozen(cache_hash=True)
 class Call:
-    """A call of a declared op: operands in order (None where `none`), every attribute by name. `key` tells two calls of one op
-    with equal arguments apart never: equal calls are one."""
+    """A call of a declared op: operands in order (None where `none`), every attribute by name.
+
+    `key` tells two calls of one op with equal arguments apart never: equal calls are one.
+    """
 
     op: str
     args: tuple[Any, ...]
@@ -245,7 +272,10 @@ Term = Operand | Number | Prim | Extern | Result | Choose | Either | Each | Noth
 
 @frozen
 class OperandInfo:
-    """A declared operand. `kind`: "tensor" or "str" (a name that a host passes through). `has_default`: may be left out, then `none`."""
+    """A declared operand.
+
+    `kind`: "tensor" or "str" (a name that a host passes through). `has_default`: may be left out, then `none`.
+    """
 
     name: str
     type: TensorType
@@ -281,8 +311,9 @@ class ResultInfo:
 class Case:
     """One way to spell an op: an equation, a form or a provider.
 
-    `outputs`: one term a result. `pins`: attributes that this case fixes. `guards`: what else must hold. `named`: the values that
-    the text names, with their names (exclusive on a matched side). `binds`: operands given in terms of the names that a form binds.
+    `outputs`: one term a result. `pins`: attributes that this case fixes. `guards`: what else must hold. `named`: the
+    values that the text names, with their names (exclusive on a matched side). `binds`: operands given in terms of the
+    names that a form binds.
     """
 
     name: str
@@ -318,6 +349,7 @@ class OpDef:
     contract: Contract | None = None
     doc: str = ""
     span: Span | None = field(eq=False, default=None, repr=False)
+    effects: tuple[tuple[str, str], ...] = ()  # (kind, operand or attribute): ("writes", "layer")
 
     def attribute(self, name: str) -> Attribute | None:
         """The attribute called `name`."""
@@ -328,8 +360,8 @@ class OpDef:
 class RuleDef:
     """A checked rewrite: left outputs, right outputs (one for one), and what must hold.
 
-    `named`: values that the left side names; `kept`: names bound with `keep`. `operands`: what the left side binds. `guards` are
-    `requires`; `prefer` is profit. `stage`: canonicalize, fuse or lower.
+    `named`: values that the left side names; `kept`: names bound with `keep`. `operands`: what the left side binds.
+    `guards` are `requires`; `prefer` is profit. `stage`: canonicalize, fuse or lower.
     """
 
     name: str
@@ -350,6 +382,8 @@ class RuleDef:
     order: int = 0
     span: Span | None = field(eq=False, default=None, repr=False)
     left_span: Span | None = field(eq=False, default=None, repr=False)
+    decreasing: Scalar | None = None  # a number that falls with each firing
+    is_named: bool = True  # False: the name comes from its ops
 
     @property
     def full_name(self) -> str:
@@ -380,7 +414,7 @@ class Program:
     rules: tuple[RuleDef, ...]
     packs: dict[str, PackDef]
     dtypes: dict[str, tuple[str, ...]]
-    sources: dict[str, str] = field(repr=False, factory=dict)
+    sources: dict[str, str] = field(repr=False, factory=dict[str, str])
 
 
 # ---- primitives: name -> (tensor arguments, parameters). One line each; consumers have one table from name to meaning.
@@ -391,8 +425,8 @@ UNARY = (
 BINARY = "add sub mul div fdiv maximum minimum".split()  # elementwise with broadcasting; `fdiv`: see contract.md
 
 PRIMITIVES: dict[str, tuple[str, ...]] = {
-    **{op: ("x",) for op in UNARY},
-    **{op: ("x", "y") for op in BINARY},
+    **dict.fromkeys(UNARY, ("x",)),
+    **dict.fromkeys(BINARY, ("x", "y")),
     "clamp": ("x", "lo", "hi"),  # lo, hi: numbers, or none
     "to": ("x", ";", "dtype"),
     "reshape": ("x", ";", "shape"),
@@ -415,6 +449,3 @@ def span_of(term: Any) -> Span | None:
     if isinstance(term, Result):
         return term.call.span
     return getattr(term, "span", None)
-
-
-__all__ = [n for n in dir() if not n.startswith("_")] + ["Expr"]

@@ -1,4 +1,7 @@
-"""Errors as data: a stable code, a place, related places, one hint. Rendered as text, JSON or SARIF; never a traceback."""
+"""Errors as data: a stable code, a place, related places, one hint.
+
+Rendered as text, JSON or SARIF; never a traceback.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ class Related:
 class Diagnostic:
     """One finding about a `.rw` text.
 
-    `code` is stable ("RW204"); `message` says what is wrong in one line; `hint` says what to type, or is empty. `severity` is
-    "error", "warning" or "note".
+    `code` is stable ("RW204"); `message` says what is wrong in one line; `hint` says what to type, or is empty.
+    `severity` is "error", "warning" or "note".
     """
 
     code: str
@@ -34,7 +37,10 @@ class Diagnostic:
     severity: str = "error"
 
     def render(self, sources: Mapping[str, str]) -> str:
-        """Text for a person: place, message, the line with a caret under it, hint. `sources` maps file names to their text."""
+        """Text for a person: place, message, the line with a caret under it, hint.
+
+        `sources` maps file names to their text.
+        """
         lines = [f"{self.span}: {self.severity}[{self.code}]: {self.message}", *underline(self.span, sources)]
         for related in self.related:
             lines += [f"  {related.span}: {related.message}", *underline(related.span, sources)]

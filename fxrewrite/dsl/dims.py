@@ -1,8 +1,8 @@
 """Integer expressions over dim names, in one normal form, and the equations between them.
 
-A `Dim` is linear in its atoms. An atom is a name or a compound that stays closed until its names are known: `a // b`, `a % b`,
-`a * b`, `up(a, b)`. Two dims are the same number for every size exactly when their normal forms are equal, up to what is inside
-compounds.
+A `Dim` is linear in its atoms. An atom is a name or a compound that stays closed until its names are known: `a // b`,
+`a % b`, `a * b`, `up(a, b)`. Two dims are the same number for every size exactly when their normal forms are equal, up
+to what is inside compounds.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ def evaluate(dim: Dim, value_of: Callable[[str], Any]) -> Any:
 def solve(dim: Dim, known: Callable[[str], Any], target: Any) -> tuple[str, Any, Any] | None:
     """The one unknown name of `dim == target` and its value, as (name, numerator, divisor): name = numerator / divisor.
 
-    `known(name)` is None for an unknown one. None where no name, or more than one, is open. `U // g == n` is solved as `U = n * g`,
-    which the caller must confirm with the shape that U stands for.
+    `known(name)` is None for an unknown one. None where no name, or more than one, is open. `U // g == n` is solved as
+    `U = n * g`, which the caller must confirm with the shape that U stands for.
     """
     rest = target - dim.const if dim.const else target
     unknown: tuple[Atom, int] | None = None

@@ -84,11 +84,15 @@ def resolve(packs: Iterable[str | Path | syntax.File]) -> tuple[list[syntax.File
 
 
 def used_files(files: Sequence[syntax.File]) -> tuple[list[syntax.File], list[Diagnostic]]:
-    """The files that `use` items of `files` make visible, which are not among them."""
+    """The files that `files` make visible and that are not among them.
+
+    These are what `use` names, and the packs of the ops for which `impl f.name` and `form f.name` stand.
+    """
     have = {Path(f.path).stem for f in files}
     out: list[syntax.File] = []
     diagnostics: list[Diagnostic] = []
     todo = [u for f in files for u in f.items if isinstance(u, syntax.Use)]
+    todo += [_use_of(i, pack) for f in files for i in f.items if (pack := _pack_of_owner(i, files)) is not None]
     while todo:
         use = todo.pop(0)
         name = use.path.split(".")[-1]
@@ -96,7 +100,7 @@ def used_files(files: Sequence[syntax.File]) -> tuple[list[syntax.File], list[Di
             continue
         have.add(name)
         if name not in shipped():
-            hint = closest(name, shipped())
+            hint = closest(name, shipped()) or f"shipped packs: {', '.join(shipped())}"
             diagnostics.append(Diagnostic("RW002", f"`use` of an unknown pack `{use.path}`", use.span, hint))
             continue
         file, found = _shipped_file(name)
@@ -106,12 +110,38 @@ def used_files(files: Sequence[syntax.File]) -> tuple[list[syntax.File], list[Di
     return out, diagnostics
 
 
+def _use_of(item: syntax.Item, pack: str) -> syntax.Use:
+    return syntax.Use(item.span, pack)
+
+
+def _pack_of_owner(item: syntax.Item, files: Sequence[syntax.File]) -> str | None:
+    """The shipped pack of the op that an `impl` or `form` item is for, where no loaded file declares it."""
+    if not isinstance(item, syntax.Form | syntax.Impl) or item.owner is None:
+        return None
+    declared = {getattr(i, "name", None) for f in (*vocabulary()[0], *files) for i in f.items}
+    return None if item.owner in declared else _names_elsewhere({f.path for f in files}).get(item.owner)
+
+
+def _names_elsewhere(loaded: set[str]) -> dict[str, str]:
+    """Names that shipped packs declare which are not among the loaded files, with their pack."""
+    found: dict[str, str] = {}
+    for pack in shipped():
+        file, _ = _shipped_file(pack)
+        if file.path not in loaded:
+            found |= {i.name: pack for i in file.items if isinstance(i, _DECLARING) and i.name is not None}
+    return found
+
+
+_DECLARING = (syntax.Native, syntax.Def, syntax.Op, syntax.Fusion, syntax.Rule)
+
+
 def check_packs(packs: Iterable[str | Path | syntax.File] = ("default",)) -> tuple[Program, list[Diagnostic]]:
     """The program of `packs` with the vocabulary, and everything that is wrong with them."""
     files, diagnostics = resolve(packs)
     used, more = used_files(files)
     vocab, vocab_diagnostics = vocabulary()
-    program, found = check((*vocab, *used, *files), firing=[f.path for f in files])
+    names = {f.path for f in (*used, *files)}
+    program, found = check((*vocab, *used, *files), [f.path for f in files], lambda: _names_elsewhere(names))
     return program, [*vocab_diagnostics, *diagnostics, *more, *found]
 
 

@@ -1,7 +1,7 @@
 """The syntax tree: one class a grammar rule, every node with the place that it came from.
 
-Nothing here knows what a name means; `fxrewrite.dsl.check` does. Every class is frozen. Two nodes are equal when they say the
-same thing, wherever they stand: `span` takes no part in equality.
+Nothing here knows what a name means; `fxrewrite.dsl.check` does. Every class is frozen. Two nodes are equal when they
+say the same thing, wherever they stand: `span` takes no part in equality.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ class Kwarg(Node):
 
 @frozen
 class Pipe(Node):
-    """`x |> f(a)`: the call `f(x, a)`. `stage.args` does not hold `left`; `bare` is true for `x |> f` without brackets."""
+    """`x |> f(a)`: the call `f(x, a)`.
+
+    `stage.args` does not hold `left`; `bare` is true for `x |> f` without brackets.
+    """
 
     left: Expr
     stage: Call
@@ -209,8 +212,11 @@ Expr = (
 
 @frozen
 class Type(Node):
-    """`name[dims; layout]?`. `dims` is None where no brackets stand (attribute types, `f32` alone). `layout` is an attribute's name
-    (`Var`) or a `String`. `dtype` as a type has the name "dtype"."""
+    """`name[dims; layout]?`.
+
+    `dims` is None where no brackets stand (attribute types, `f32` alone). `layout` is an attribute's name (`Var`) or a
+    `String`. `dtype` as a type has the name "dtype".
+    """
 
     name: str
     dims: tuple[Expr | Splat, ...] | None = None
@@ -250,7 +256,10 @@ class Result(Node):
 
 @frozen
 class Bind(Node):
-    """`target = value` under `where`. `kind` is "bind", "keep" or "each"; `targets` has one name, or several for `(a, b) = ...`."""
+    """`target = value` under `where`.
+
+    `kind` is "bind", "keep" or "each"; `targets` has one name, or several for `(a, b) = ...`.
+    """
 
     kind: str
     targets: tuple[str, ...]
@@ -292,7 +301,10 @@ class SlotKw(Node):
 
 @frozen
 class BoundCall(Node):
-    """`path(args)` with slots, of a torch op. `args` holds expressions, `Splat`, `Out` and `Mut` in order; keyword slots are in `slots`."""
+    """`path(args)` with slots, of a torch op.
+
+    `args` holds expressions, `Splat`, `Out` and `Mut` in order; keyword slots are in `slots`.
+    """
 
     func: str
     args: tuple[Expr | Splat | Out | Mut, ...]
@@ -304,7 +316,9 @@ class BoundCall(Node):
 
 @frozen
 class Form(Node):
-    """`form name(pins) spelling where ... when ...`; `owner` is the op's name where it stands as an item (`form f.name ...`)."""
+    """`form name(pins) spelling where ... when ...`; `owner` is the op's name where it stands as an item (`form f.name
+    ...`).
+    """
 
     name: str
     spelling: BoundCall | tuple[Expr | Splat, ...]
@@ -434,7 +448,10 @@ class Op(Node):
 
 @frozen
 class Fusion(Node):
-    """`fusion f(operands; attributes) level O2 flag f over a = e`. `level` and `flag` are None where the pack decides."""
+    """`fusion f(operands; attributes) level O2 flag f over a = e`.
+
+    `level` and `flag` are None where the pack decides.
+    """
 
     name: str
     params: Params

@@ -1,7 +1,6 @@
-"""The functions that the language has built in: how each is called, and what term it makes.
+"""The functions that the language has built in: how each is called, and what primitive it makes.
 
-`TENSOR` arguments become terms, `SCALAR` ones scalars. A new built-in is one line in `BUILTINS` and, where its type does not follow
-its first argument, one line in `typing.RESULT_TYPES`.
+A new built-in is one line in `BUILTINS` and, where its type does not follow its first argument, one in `typing.MAKERS`.
 """
 
 from __future__ import annotations
@@ -13,6 +12,13 @@ from attrs import frozen
 from fxrewrite.dsl.core import BINARY, UNARY, Lit
 
 REQUIRED: Any = object()
+DTYPES = "bf16 f16 f32 f64 e4m3fn e4m3fnuz e5m2 e8m0fnu i8 i16 i32 i64 u8 bool".split()
+DTYPE_HINTS = {
+    "bfloat16": "bf16", "float16": "f16", "half": "f16", "fp16": "f16", "float32": "f32", "float": "f32", "fp32": "f32",
+    "float64": "f64", "double": "f64", "fp64": "f64", "int8": "i8", "int16": "i16", "int32": "i32", "int": "i32",
+    "int64": "i64", "long": "i64", "uint8": "u8", "float8_e4m3fn": "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz",
+    "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0fnu",
+}  # fmt: skip
 
 
 @frozen
@@ -26,14 +32,18 @@ class Argument:
 
 @frozen
 class Builtin:
-    """`prim`: the primitive that it makes (`typing.build` knows the ones that make more than one)."""
+    """`prim`: the primitive that it makes (`typing.build` knows the ones that make more than one).
+
+    `aten`: an aten op of this name with these arguments is the same function.
+    """
 
     prim: str
     arguments: tuple[Argument, ...]
+    aten: bool
 
 
-def _parse(prim: str, text: str) -> Builtin:
-    """`"x ; dims=() keepdim=false"`: tensors before the semicolon, scalars after it; `?` marks one that may be `none`."""
+def _parse(prim: str, text: str, aten: bool) -> Builtin:
+    """Arguments from `"x lo? ; dims=all"`: tensors before the semicolon, scalars after it; `?`: may be `none`."""
     tensors, _, scalars = text.partition(";")
     arguments: list[Argument] = []
     for word in tensors.split():
@@ -42,7 +52,7 @@ def _parse(prim: str, text: str) -> Builtin:
     for word in scalars.split():
         name, has_default, default = word.partition("=")
         arguments.append(Argument(name, "scalar", _DEFAULTS[default] if has_default else REQUIRED))
-    return Builtin(prim, tuple(arguments))
+    return Builtin(prim, tuple(arguments), aten)
 
 
 _DEFAULTS: dict[str, Lit] = {
@@ -53,9 +63,10 @@ _DEFAULTS: dict[str, Lit] = {
     "1": Lit(1),
     "-1": Lit(-1),
 }
+_NOT_ATEN = ("to", "fdiv", "var")  # aten.var divides by n - 1
 
 BUILTINS: dict[str, Builtin] = {
-    name: _parse(prim, text)
+    name: _parse(prim, text, name not in _NOT_ATEN)
     for name, prim, text in [
         *((op, op, "x") for op in UNARY),
         *((op, op, "x y") for op in BINARY),
@@ -83,8 +94,19 @@ BUILTINS: dict[str, Builtin] = {
         ("matmul", "matmul", "x y"),
     ]
 }
+ATEN: dict[str, str] = {  # aten ops, overloads aside, that are a built-in of another name or of the same
+    **{name: name for name, spec in BUILTINS.items() if spec.aten},
+    "mm": "matmul",
+}
+REST = ("clone",)  # built-ins that may be called with `...`: arguments of the aten op that change no value
 
 FACTS = ("sm", "rocm", "world", "tokens")  # names of the machine and of the site, for conditions
-PREDICATES = (
-    "rows bytes contiguous fresh donated written broadcasts replicated same_shape same_layout identity widens compose up numel"
-).split()  # functions of conditions and scalars
+
+PREDICATES: dict[str, int] = {  # functions of conditions and scalars, with the number of their arguments
+    **dict.fromkeys("rows bytes contiguous fresh donated written replicated identity numel".split(), 1),
+    **dict.fromkeys("broadcasts same_shape same_layout widens compose up sizes".split(), 2),
+    "covers": 3,
+}
+OF_LISTS = ("covers", "sizes")  # names that an `each` binds stand here for all their values
+
+RESERVED: frozenset[str] = frozenset((*BUILTINS, *PREDICATES, *FACTS, *DTYPES, "finfo"))  # no item is called so

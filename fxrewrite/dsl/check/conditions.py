@@ -1,30 +1,49 @@
-"""Conditions as scalars: folded where they can be, and split into what an attribute must be and what is left to a guard."""
+"""Conditions as scalars: folded where they can be, split into what an attribute must be and what is left to a guard."""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import Apply, Dtype, Lit, Nothing, Number, Operand, Ref, Scalar, Size
 
 TRUE, FALSE = Lit(True), Lit(False)
+ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 def equal(left: Any, right: Any) -> Scalar:
     """`left == right`, folded."""
     for a, b in ((left, right), (right, left)):
-        if isinstance(b, Nothing) or b == Lit(None):
-            if isinstance(a, Nothing) or a == Lit(None):
+        if is_none(b):
+            if is_none(a):
                 return TRUE
             if isinstance(a, Operand):
                 return Apply("is_none", (a,)) if a.optional else FALSE
-            if isinstance(a, Ref | Apply):
-                return Apply("==", (a, Lit(None)))
-            return FALSE
+            return Apply("==", (a, Lit(None))) if isinstance(a, Ref | Apply) else FALSE
     left, right = constant(left), constant(right)
     if isinstance(left, Lit | Dtype) and isinstance(right, Lit | Dtype):
-        return Lit(plain(left) == plain(right))
-    return Apply("==", (left, right))
+        a, b = plain(left), plain(right)
+        return Lit(isinstance(a, bool) == isinstance(b, bool) and a == b)
+    return TRUE if left == right and isinstance(left, Size | Ref) else Apply("==", (left, right))
+
+
+def compare(op: str, left: Any, right: Any) -> Scalar:
+    """`left op right` for `< <= > >=`, folded where both are numbers."""
+    if isinstance(left, Lit) and isinstance(right, Lit) and number(left) and number(right):
+        return Lit(ORDER[op](left.value, right.value))
+    return Apply(op, (left, right))
+
+
+def is_none(x: Any) -> bool:
+    """Is it `none`?"""
+    return isinstance(x, Nothing) or x == Lit(None)
+
+
+def number(x: Lit) -> bool:
+    """Is it a number? A bool is none."""
+    return isinstance(x.value, int | float) and not isinstance(x.value, bool)
 
 
 def constant(value: Any) -> Any:
@@ -35,7 +54,13 @@ def constant(value: Any) -> Any:
 
 
 def plain(scalar: Lit | Dtype) -> Any:
+    """A literal as a Python value; a dtype is its own."""
     return scalar.value if isinstance(scalar, Lit) else scalar
+
+
+def literal(value: Any) -> Scalar:
+    """A Python value or a dtype as a scalar."""
+    return value if isinstance(value, Dtype) else Lit(value)
 
 
 def negate(condition: Scalar) -> Scalar:
@@ -65,19 +90,32 @@ def either(left: Scalar, right: Scalar) -> Scalar:
     return Apply("or", (left, right))
 
 
-def conjuncts(conditions: tuple[Scalar, ...]) -> list[Scalar]:
-    """The conditions with every `and` taken apart, true ones dropped."""
+def all_of(conditions: Iterable[Scalar]) -> Scalar:
+    """The conjunction of conditions, folded."""
+    result: Scalar = TRUE
+    for condition in conditions:
+        result = both(result, condition)
+    return result
+
+
+def conjuncts(conditions: Iterable[Scalar]) -> list[Scalar]:
+    """The conditions with every `and` taken apart, true ones dropped, each once."""
     out: list[Scalar] = []
     for condition in conditions:
-        if isinstance(condition, Apply) and condition.op == "and":
-            out += conjuncts(condition.args)
-        elif condition != TRUE:
-            out.append(condition)
+        parts = conjuncts(condition.args) if isinstance(condition, Apply) and condition.op == "and" else [condition]
+        out += [p for p in parts if p != TRUE and p not in out and _mirrored(p) not in out]
     return out
 
 
+def _mirrored(condition: Scalar) -> Scalar | None:
+    """`b == a` for `a == b`."""
+    if isinstance(condition, Apply) and condition.op == "==":
+        return Apply("==", (condition.args[1], condition.args[0]))
+    return None
+
+
 def pin(condition: Scalar) -> tuple[str, Any] | None:
-    """The attribute or operand that a conjunct fixes, and its value: `not wide` is ("wide", False), `w == none` is ("w", None)."""
+    """What a conjunct fixes, and its value: `not wide` is ("wide", False), `w == none` is ("w", None)."""
     if isinstance(condition, Ref):
         return condition.name, True
     if isinstance(condition, Apply):
@@ -94,27 +132,44 @@ def pin(condition: Scalar) -> tuple[str, Any] | None:
     return None
 
 
-def substitute(scalar: Any, values: dict[str, Any]) -> Any:
-    """`scalar` with attributes (and operands that are `none`) replaced by literals, folded."""
+def substitute(scalar: Any, values: Mapping[str, Any]) -> Any:
+    """`scalar` with attributes (and operands that are `none`) replaced by plain values, folded."""
     if isinstance(scalar, Ref) and scalar.name in values:
-        value = values[scalar.name]
-        return value if isinstance(value, Dtype) else Lit(value)
+        return literal(values[scalar.name])
     if isinstance(scalar, Operand) and scalar.name in values and values[scalar.name] is None:
         return Nothing()
     if isinstance(scalar, Size):
         known = {k: dims.constant(v) for k, v in values.items() if type(v) is int}
-        return Size(dims.substitute(scalar.dim, known))
+        return constant(Size(dims.substitute(scalar.dim, known)))
     if not isinstance(scalar, Apply):
         return scalar
-    args = [substitute(a, values) for a in scalar.args]
-    if scalar.op == "not":
+    return fold(scalar.op, tuple(substitute(a, values) for a in scalar.args))
+
+
+def fold(op: str, args: tuple[Any, ...]) -> Scalar:
+    """An operation on scalars, folded where they allow."""
+    if op == "not":
         return negate(args[0])
-    if scalar.op == "and":
-        return both(*args)
-    if scalar.op == "or":
-        return either(*args)
-    if scalar.op == "==":
-        return equal(*args)
-    if scalar.op == "is_none":
+    if op in ("and", "all"):
+        return all_of(args)
+    if op == "or":
+        return either(args[0], args[1])
+    if op == "==":
+        return equal(args[0], args[1])
+    if op == "is_none":
         return equal(args[0], Lit(None))
-    return Apply(scalar.op, tuple(args))
+    if op in ORDER:
+        return compare(op, args[0], args[1])
+    if op == "dtype_in" and isinstance(args[0], Dtype):
+        return Lit(args[0] in args[1:])
+    return Apply(op, args)
+
+
+def present(conds: tuple[Scalar, ...]) -> frozenset[str]:
+    """The optional operands that the conditions say are there."""
+    found: set[str] = set()
+    for c in conds:
+        inner = c.args[0] if isinstance(c, Apply) and c.op == "not" else None
+        if isinstance(inner, Apply) and inner.op == "is_none" and isinstance(inner.args[0], Operand):
+            found.add(inner.args[0].name)
+    return frozenset(found)

@@ -1,4 +1,4 @@
-"""Expressions to core: names are looked up, calls resolved, attributes carried, `def`s expanded."""
+"""Expressions to core: operators, facts, lists. Names are in `names`, calls in `calls`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,40 @@ from typing import TYPE_CHECKING, Any
 from attrs import define
 
 from fxrewrite.dsl import dims, syntax
-from fxrewrite.dsl.check import conditions, typing
-from fxrewrite.dsl.check.builtins import BUILTINS, FACTS, PREDICATES, REQUIRED
+from fxrewrite.dsl.check import arguments, build, calls, conditions, names, shapes, typing
+from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Problem, closest
-from fxrewrite.dsl.check.scope import Item, Part, Scope, Value
-from fxrewrite.dsl.check.solver import as_dim
+from fxrewrite.dsl.check.scope import Item, Listed, Many, Scope, Value
+from fxrewrite.dsl.check.terms import TERMS, names_of, operands_of
+from fxrewrite.dsl.check.values import arithmetic, is_condition, is_truth, listed, said, single, stage_span
 from fxrewrite.dsl.core import (
-    UNKNOWN, Apply, Choose, Dtype, DtypeVar, Each, Either, Extern, Lit, Nothing, Number, OneOf, Operand, Prim, Ref,
-    Result, Scalar, Size, TensorType, Term, TorchCall, Wild,
-)  # fmt: skip
+    UNKNOWN,
+    Apply,
+    Dtype,
+    DtypeVar,
+    Each,
+    Either,
+    Extern,
+    Lit,
+    Nothing,
+    Number,
+    OneOf,
+    Operand,
+    Ref,
+    Result,
+    Scalar,
+    Size,
+    Term,
+    Wild,
+)
 from fxrewrite.dsl.dims import Dim, Star
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.program import Checker
 
-DTYPES = "bf16 f16 f32 f64 e4m3fn e4m3fnuz e5m2 e8m0fnu i8 i16 i32 i64 u8 bool".split()
-TERMS = (Operand, Number, Prim, Extern, Result, Choose, Either, Each, Nothing)
 OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
-TORCH_OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "matmul": "matmul", "mm": "matmul"}
+SCALARS = (Dtype, DtypeVar, Lit, Ref, Size, Apply)
+FINFO = ("max", "min", "eps", "tiny", "smallest_normal")
 
 
 @define
@@ -34,480 +50,411 @@ class Elaborator:
     checker: Checker
     item: Item
 
+    @property
+    def places(self) -> Places:
+        """Where words stand in the text."""
+        return self.checker.places
+
     # ---- entry points
 
-    def term(self, e: syntax.Expr, scope: Scope) -> Term:
+    def value(self, e: Any, scope: Scope) -> Value:
+        """What an expression is: a term, a scalar, several results, or a list."""
+        return _EXPRESSIONS[type(e)](self, e, scope)
+
+    def one(self, e: Any, scope: Scope) -> Value:
+        """The same; a tuple of one is that."""
+        return single(self.value(e, scope))
+
+    def term(self, e: Any, scope: Scope) -> Term:
         """One tensor."""
         return self.as_term(self.value(e, scope), e)
 
-    def as_term(self, value: Value, e: syntax.Expr) -> Term:
-        if isinstance(value, tuple):
-            if len(value) == 1:
-                return self.as_term(value[0], e)
-            raise Problem(
-                "RW203",
-                f"{_said(e)} has {len(value)} results",
-                e.span,
-                "name them under `where`: `(a, b) = ...`, or pick one: `.0`",
-            )
-        if isinstance(value, TERMS):
+    def as_term(self, value: Value, e: Any) -> Term:
+        """A value as one tensor; `e` is the text that it comes from."""
+        if isinstance(value, Many):
+            if len(value.values) == 1:
+                return self.as_term(value.values[0], e)
+            raise self.several(value, e)
+        if isinstance(value, Operand):
+            self.item.tensors.setdefault(value.name, e.span)
             return value
-        if isinstance(value, list):
-            raise Problem("RW220", "a list stands where one tensor is needed", e.span)
+        if isinstance(value, Extern) and value.returned is None and value.written is None:
+            raise Problem("RW220", f"{said(e)} is a list of tensors; one is needed here", e.span)
+        if isinstance(value, (*TERMS, Number, Nothing)):
+            return value
+        if isinstance(value, Listed | Star):
+            raise Problem(
+                "RW220", f"{said(e)} is a list; one tensor is needed here", e.span, "take it apart: `split`, `each`"
+            )
+        if isinstance(value, OneOf):
+            raise Problem("RW219", "the alternatives are not all tensors", e.span)
         return Nothing() if value == Lit(None) else Number(value)
 
-    def scalar(self, e: syntax.Expr, scope: Scope) -> Scalar:
+    def several(self, value: Many, e: Any) -> Problem:
+        """RW203: several results stand where one value is needed."""
+        infos = [self.result_name(v) for v in value.values]
+        shown = f" ({', '.join(n for n in infos if n)})" if all(infos) else ""
+        hint = f"name them under `where`: `({', '.join(n or 'y' for n in infos)}) = ...`, or pick one: `.0`"
+        return Problem("RW203", f"{said(e)} has {len(value.values)} results{shown}", stage_span(e), hint)
+
+    def scalar(self, e: Any, scope: Scope) -> Scalar:
         """One scalar."""
-        value = self.value(e, scope)
+        return self.as_scalar(self.one(e, scope), e, scope)
+
+    def as_scalar(self, value: Value, e: Any, scope: Scope) -> Scalar:
+        """A value as a scalar. A name that the left side of a rule binds becomes a number by that."""
+        value = single(value)
         if isinstance(value, Number):
             return value.value
-        if isinstance(value, list):
-            return _list(value)
-        if isinstance(value, tuple) and len(value) == 1:
-            value = value[0]
-        if isinstance(value, Operand) and scope.binds and value.name in self.item.bound:
+        if isinstance(value, Listed):
+            return listed(Listed(tuple(self.as_scalar(v, e, scope) for v in value.values)))
+        if isinstance(value, Operand) and value.name in self.item.bound and value.name not in self.item.tensors:
             self.item.bound[value.name] = Ref(value.name)
             return Ref(value.name)
-        if isinstance(value, TERMS) and not isinstance(value, Nothing):
-            raise Problem("RW310", f"{_said(e)} is a tensor; a number is needed here", e.span)
-        return Lit(None) if isinstance(value, Nothing) else value
+        if isinstance(value, Nothing):
+            return Lit(None)
+        if isinstance(value, Many):
+            raise self.several(value, e)
+        if isinstance(value, TERMS):
+            raise Problem("RW310", f"{said(e)} is a tensor; a number is needed here", e.span)
+        return value
 
-    def condition(self, e: syntax.Expr, scope: Scope) -> Scalar:
+    def condition(self, e: Any, scope: Scope) -> Scalar:
         """A condition; tensors may stand in it (`w == none`, `contiguous(x)`)."""
-        value = self.value(e, scope.child(binds=False))
-        if isinstance(value, tuple) and len(value) == 1:
-            value = value[0]
+        value = self.one(e, scope.child(binds=False, wild=False))
         return value.value if isinstance(value, Number) else value
 
-    def outputs(self, es: tuple[syntax.Expr | syntax.Splat, ...], scope: Scope) -> list[tuple[str | None, Term]]:
-        """The output list, each with the name that it gives: a call with two results is two outputs."""
-        out: list[tuple[str | None, Term]] = []
+    def conditions(self, es: tuple[Any, ...], scope: Scope) -> tuple[Scalar, ...]:
+        """Conditions as conjuncts. RW310 for what is neither true nor false."""
+        found: list[Scalar] = []
+        for e in es:
+            value = self.condition(e, scope)
+            if not is_condition(value):
+                hint = "a condition compares: `n == 4`, `x.dtype == bf16`, `w != none`"
+                raise Problem("RW310", f"{said(e)} is no condition", e.span, hint)
+            found.append(value)
+        return tuple(conditions.conjuncts(found))
+
+    def outputs(self, es: tuple[Any, ...], scope: Scope) -> list[tuple[str | None, Term, Any]]:
+        """The output list: name, term, text. A call with two results is two outputs."""
+        out: list[tuple[str | None, Term, Any]] = []
         for e in es:
             if isinstance(e, syntax.Splat):
-                out.append(
-                    (e.name, self.as_term(self.name(e.name, e, scope.child(element=True)), syntax.Var(e.span, e.name)))
-                )
+                value = names.lookup(self, e.name, e, scope.child(spread=True))
+                if not isinstance(value, Each | Operand | Extern):
+                    raise Problem(
+                        "RW220", f"`{e.name}` is no list: there is nothing to spread", e.span, f"write `{e.name}`"
+                    )
+                out.append((e.name, value, e))
                 continue
             value = self.value(e, scope)
-            many = value if isinstance(value, tuple) else (value,)
-            for v in many:
-                name = e.name if isinstance(e, syntax.Var) else None
-                out.append((name or self._result_name(v), self.as_term(v, e)))
+            name = e.name if isinstance(e, syntax.Var) else None
+            for v in value.values if isinstance(value, Many) else (value,):
+                made = v if isinstance(v, Extern) else self.as_term(v, e)
+                out.append((name or self.result_name(v), made, e))
         return out
 
-    def _result_name(self, value: Value) -> str | None:
+    def result_name(self, value: Value) -> str | None:
+        """The name that a call gives to a result."""
         if isinstance(value, Result):
             return self.checker.signature(value.call.op).results[value.index].name
-        if isinstance(value, Each):
-            return self._result_name(value.body)
-        return None
+        return self.result_name(value.body) if isinstance(value, Each) else None
 
-    # ---- one expression
+    def present(self, term: Term, what: str, span: syntax.Span) -> None:
+        """RW307 where an operand that may be `none` stands where it may not."""
+        if isinstance(term, Operand) and term.optional:
+            hint = f"write `when {term.name} != none`, or `requires {term.name} != none` in a rule"
+            raise Problem("RW307", f"{what} may not be `none`, and `{term.name}` may", span, hint)
+        if isinstance(term, Nothing):
+            raise Problem("RW307", f"{what} may not be `none`", span, "give a tensor")
+        self.item.needs(term)
 
-    def value(self, e: syntax.Expr, scope: Scope) -> Value:
-        """What an expression is: a term, a scalar, several results, or a list."""
-        return getattr(self, "_" + type(e).__name__.lower())(e, scope)
-
-    def _number(self, e: syntax.Number, scope: Scope) -> Value:
-        return Lit(e.value)
-
-    def _string(self, e: syntax.String, scope: Scope) -> Value:
-        return Lit(e.value)
-
-    def _bool(self, e: syntax.Bool, scope: Scope) -> Value:
-        return Lit(e.value)
-
-    def _nonelit(self, e: syntax.NoneLit, scope: Scope) -> Value:
-        return Lit(None)
-
-    def _any(self, e: syntax.Any, scope: Scope) -> Value:
-        return Wild()
-
-    def _var(self, e: syntax.Var, scope: Scope) -> Value:
-        return self.name(e.name, e, scope)
-
-    def name(self, name: str, e: syntax.Node, scope: Scope) -> Value:
-        """What a name stands for here."""
-        if name in scope.names:
-            value = scope.names[name]
-            if isinstance(value, Operand) and value.star and not scope.element:
-                raise Problem("RW220", f"`{name}` is a list; spread it (`*{name}`) or use it under `each`", e.span)
-            if isinstance(value, Operand) and value.name in scope.present and value.optional:
-                return self.item.intern(Operand(value.name, value.type, span=value.span))
-            return value
-        if name in scope.parts:
-            return self.part(scope.parts[name], scope)
-        if name in scope.dims:
-            found = scope.dims[name]
-            return found if isinstance(found, Star) else Size(self.item.solver.dim(found))
-        if name in scope.given:
-            return scope.given[name]
-        if name in DTYPES:
-            return Dtype(name)
-        if name in self.checker.dtypes:
-            return scope.classes.get(name) or DtypeVar(name, self.checker.dtypes[name])
-        if name in FACTS:
-            return Apply(name)
-        if name in self.item.bound:
-            return self.item.bound[name]
-        if scope.matched and name in self.item.captured:
-            return Ref(name)
-        if not scope.binds and name in self.item.captured:
-            return Ref(name)
-        if name in self.item.solver.used and name[0].isupper():
-            return Size(self.item.solver.dim(dims.name(name)))
-        if scope.binds:
-            return self.bind(name, e)
-        known = [*scope.names, *scope.parts, *scope.dims, *self.item.captured]
-        raise Problem("RW202", f"`{name}` is not bound here", e.span, closest(name, known))
-
-    def bind(self, name: str, e: syntax.Node) -> Value:
-        """A name that its first use on the left binds: an operand until it is used as a number."""
-        operand = Operand(name, UNKNOWN, span=e.span)
-        self.item.bound[name] = operand
-        return operand
-
-    def part(self, part: Part, scope: Scope) -> Value:
-        """The value of a name under `where`, computed once."""
-        cell = part.cell
-        if cell.busy:
-            raise Problem("RW209", f"`{part.bind.targets[part.index]}` is made of itself", part.bind.span)
-        if cell.value is None:
-            cell.busy = True
-            value = self.each(part.bind, scope) if part.bind.kind == "each" else self.value(part.bind.value, scope)
-            cell.busy = False
-            if isinstance(value, Extern) and len(part.bind.targets) > 1:
-                value = tuple(
-                    self.item.intern(Extern(value.call, i, None, UNKNOWN, value.span))
-                    for i in range(len(part.bind.targets))
-                )
-            count = len(value) if isinstance(value, tuple) else 1
-            if count != len(part.bind.targets):
-                raise Problem(
-                    "RW218",
-                    f"{count} values for {len(part.bind.targets)} names: {', '.join(part.bind.targets)}",
-                    part.bind.span,
-                )
-            cell.value = value if isinstance(value, tuple) else (value,)
-            for target, v in zip(part.bind.targets, cell.value, strict=True):
-                if scope.matched and isinstance(v, TERMS):
-                    self.item.named.append((target, v))
-                if part.bind.kind == "keep":
-                    self.item.kept.append(target)
-        return cell.value[part.index]
-
-    def each(self, bind: syntax.Bind, scope: Scope) -> Value:
-        """`each y = body`: the body with list operands as elements."""
-        value = self.value(bind.value, scope.child(element=True))
-        many = value if isinstance(value, tuple) else (value,)
-        lists = tuple(sorted({n.name for n in syntax_names(bind.value) if self._is_list(n.name, scope)}))
-        made = tuple(self.item.intern(Each(self.as_term(v, bind.value), lists, self.item.type_of(v))) for v in many)
-        return made if len(made) > 1 else made[0]
-
-    def _is_list(self, name: str, scope: Scope) -> bool:
-        value = scope.names.get(name)
-        return isinstance(value, Operand) and value.star
-
-    # ---- operators
-
-    def _binary(self, e: syntax.Binary, scope: Scope) -> Value:
-        if e.op in ("and", "or"):
-            left, right = self.condition(e.left, scope), self.condition(e.right, scope)
-            return conditions.both(left, right) if e.op == "and" else conditions.either(left, right)
-        left, right = self.value(e.left, scope), self.value(e.right, scope)
-        left, right = (v[0] if isinstance(v, tuple) and len(v) == 1 else v for v in (left, right))
-        tensors = [v for v in (left, right) if isinstance(v, TERMS) and not isinstance(v, Number)]
-        if tensors or isinstance(left, tuple) or isinstance(right, tuple):
-            a, b = self.as_term(left, e.left), self.as_term(right, e.right)
-            if e.op == "@":
-                return typing.matmul(self.item, a, b, e.span)
-            if e.op not in OPERATORS:
-                raise Problem("RW129", f"`{e.op}` is for numbers and sizes, not for tensors", e.span)
-            return typing.binary(self.item, OPERATORS[e.op], a, b, e.span)
-        return arithmetic(e.op, conditions.constant(left), conditions.constant(right))
-
-    def _unary(self, e: syntax.Unary, scope: Scope) -> Value:
-        if e.op == "not":
-            return conditions.negate(self.condition(e.operand, scope))
-        value = self.value(e.operand, scope)
-        if isinstance(value, TERMS) and not isinstance(value, Number):
-            return typing.build(self.item, "neg", {"x": value}, e.span)
-        value = conditions.constant(value)
-        if isinstance(value, Lit):
-            return Lit(-value.value)
-        return Size(dims.scale(value.dim, -1)) if isinstance(value, Size) else Apply("neg", (value,))
-
-    def _compare(self, e: syntax.Compare, scope: Scope) -> Value:
-        result: Scalar = conditions.TRUE
-        left = self.condition(e.first, scope)
-        for op, right_e in e.rest:
-            right = self.condition(right_e, scope)
-            if op in ("==", "!="):
-                test = conditions.equal(left, right)
-                test = conditions.negate(test) if op == "!=" else test
-            else:
-                test = Apply(op, (left, right))
-            result = conditions.both(result, test)
-            left = right
-        return result
-
-    def _member(self, e: syntax.Member, scope: Scope) -> Value:
-        item = self.condition(e.item, scope)
-        if isinstance(e.choices, str):
-            members = self.checker.dtypes.get(e.choices)
-            if members is None:
-                raise Problem(
-                    "RW217", f"unknown dtype class `{e.choices}`", e.span, closest(e.choices, self.checker.dtypes)
-                )
-            choices: list[Any] = [Dtype(m) for m in members]
-        else:
-            choices = [self.condition(c, scope) for c in e.choices]
-        result: Scalar = conditions.FALSE
-        for choice in choices:
-            result = conditions.either(result, conditions.equal(item, choice))
-        return result
-
-    def _attr(self, e: syntax.Attr, scope: Scope) -> Value:
-        inner = e.value
-        if isinstance(inner, syntax.Call) and inner.func == "finfo":
-            dtype = self.scalar(inner.args[0], scope)  # type: ignore[arg-type]
-            return Apply("finfo." + e.name, (dtype,))
-        value = self.value(inner, scope)
-        if e.name == "dtype" and isinstance(value, TERMS):
-            type_ = self.item.type_of(value)
-            return type_.dtype if type_.dtype is not None else Apply("dtype", (value,))
-        if e.name == "shape" and isinstance(value, TERMS):
-            return Apply("shape", (value,))
-        if e.name in ("name", "size") and isinstance(value, Ref):
-            return Apply("group." + e.name, (value,))
-        raise Problem("RW216", f"there are no methods and no `.{e.name}`", e.span, f"write `{e.name}(...)`")
-
-    def _proj(self, e: syntax.Proj, scope: Scope) -> Value:
-        value = self.value(e.value, scope)
-        if isinstance(value, Extern):
-            return self.item.intern(Extern(value.call, e.index, None, UNKNOWN, e.span))
-        many = value if isinstance(value, tuple) else (value,)
-        if e.index >= len(many):
-            raise Problem("RW203", f"{_said(e.value)} has {len(many)} results; there is no `.{e.index}`", e.span)
-        return many[e.index]
-
-    def _index(self, e: syntax.Index, scope: Scope) -> Value:
-        value = self.value(e.value, scope)
-        if isinstance(value, Apply) and value.op == "shape":
-            at = self.scalar(e.items[0], scope)  # type: ignore[arg-type]
-            shape = self.item.type_of(value.args[0]).shape
-            if isinstance(at, Lit) and shape is not None and -len(shape) <= at.value < len(shape):
-                found = shape[at.value]
-                if isinstance(found, Dim) and (at.value < 0 or not any(isinstance(d, Star) for d in shape)):
-                    return Size(found)
-            return Apply("shape", (value.args[0], at))
-        if len(e.items) == 2 and isinstance(e.items[0], syntax.Rest) and isinstance(e.items[1], syntax.Slice):
-            s = e.items[1]
-            bounds = [None if b is None else self.scalar(b, scope) for b in (s.start, s.stop, s.step)]
-            return typing.slice_last(self.item, self.as_term(value, e.value), *bounds, e.span)
-        if isinstance(value, Ref | Apply):
-            return Apply("item", (value, self.scalar(e.items[0], scope)))  # type: ignore[arg-type]
-        raise Problem("RW129", "an index is `[..., a:b:c]` on the last axis", e.span)
-
-    def _alternatives(self, e: syntax.Alternatives, scope: Scope) -> Value:
-        values = [self.value(c, scope) for c in e.choices]
-        if all(isinstance(v, TERMS) for v in values):
-            return self.item.intern(Either(tuple(values), self.item.type_of(values[0])))
-        return OneOf(tuple(_list(v) if isinstance(v, list) else v for v in values))
-
-    def _tuple(self, e: syntax.Tuple, scope: Scope) -> Value:
-        return tuple(self.value(i, scope) for i in e.items)
-
-    def _list(self, e: syntax.List, scope: Scope) -> Value:
-        return self.spread(e.items, scope)
-
-    def spread(self, items: tuple[syntax.Expr | syntax.Splat, ...], scope: Scope) -> list[Value]:
-        """List items, `*name` spread."""
-        out: list[Value] = []
-        for i in items:
-            if isinstance(i, syntax.Splat):
-                value = self.name(i.name, i, scope.child(element=True))
-                out += value if isinstance(value, list) else [value]
-            else:
-                value = self.value(i, scope)
-                out += [value[0]] if isinstance(value, tuple) and len(value) == 1 else [value]
-        return out
-
-    def _pipe(self, e: syntax.Pipe, scope: Scope) -> Value:
-        value = self.value(e.left, scope)
-        if isinstance(value, tuple):
-            self.as_term(value, e.left)
-        call = syntax.Call(
-            e.span, e.stage.func, (e.left, *e.stage.args), e.stage.kwargs, e.stage.rest, e.stage.func_span
-        )
-        return self.call(call, scope, first=value)
-
-    def _call(self, e: syntax.Call, scope: Scope) -> Value:
-        return self.call(e, scope)
-
-    # ---- calls
-
-    def call(self, e: syntax.Call, scope: Scope, first: Value = None) -> Value:
-        """A call, by what the name is: built-in, cast, `def`, op, native, torch op. `first`: the piped operand, evaluated."""
-        name = e.func
-        at = e.func_span or e.span
-        if "." in name:
-            head = name.split(".")[0]
-            if head in scope.names or head in scope.parts or head in self.item.bound:
-                method = name.split(".")[-1]
-                raise Problem("RW216", f"there are no methods: `.{method}`", at, f"write `{method}({head}, ...)`")
-            return self.torch_call(e, scope, first)
-        if name in DTYPES:
-            return typing.cast(self.item, self.one_argument(e, scope, first), Dtype(name), e.span)
-        if name in BUILTINS:
-            return self.builtin(e, scope, first)
-        if name in PREDICATES or name in self.checker.natives:
-            return self.predicate(e, scope, first)
-        if name in self.checker.defs:
-            from fxrewrite.dsl.check.calls import expand_def
-
-            return expand_def(self, e, scope, first)
-        if self.checker.knows_op(name, self.item):
-            from fxrewrite.dsl.check.calls import call_op
-
-            return call_op(self, e, scope, first)
-        raise Problem("RW205", f"unknown op `{name}`", at, self.checker.suggest(name))
-
-    def one_argument(self, e: syntax.Call, scope: Scope, first: Value) -> Term:
-        values = self.arguments(e, scope, first)
-        if len(values) != 1 or e.kwargs:
-            raise Problem("RW204", f"{e.func} takes 1 operand, not {len(values)}", e.span)
-        return self.as_term(values[0], e.args[0])  # type: ignore[arg-type]
-
-    def arguments(self, e: syntax.Call, scope: Scope, first: Value) -> list[Value]:
-        """Positional arguments, spread; `first` stands for `e.args[0]` where it is given."""
-        if first is None:
-            return self.spread(e.args, scope)
-        return [first[0] if isinstance(first, tuple) else first, *self.spread(e.args[1:], scope)]
-
-    def builtin(self, e: syntax.Call, scope: Scope, first: Value) -> Value:
-        spec = BUILTINS[e.func]
-        given: dict[str, Value] = {}
-        values = self.arguments(e, scope.child(), first)
-        if len(values) > len(spec.arguments):
-            raise Problem("RW204", f"{e.func} takes at most {len(spec.arguments)} arguments, not {len(values)}", e.span)
-        for argument, value, expr in zip(spec.arguments, values, e.args, strict=False):
-            given[argument.name] = self.argument(argument.kind, value, expr, scope)
-        for kwarg in e.kwargs:
-            argument = next(
-                (a for a in spec.arguments if a.name == kwarg.name or kwarg.name == "dim" and a.name == "dims"), None
-            )
-            if argument is None:
-                raise Problem(
-                    "RW211", f"{e.func} has no argument `{kwarg.name}`", kwarg.span,
-                    closest(kwarg.name, [a.name for a in spec.arguments]),
-                )  # fmt: skip
-            given[argument.name] = self.argument(argument.kind, self.value(kwarg.value, scope), kwarg.value, scope)
-        for argument in spec.arguments:
-            if argument.name not in given:
-                if argument.default is REQUIRED:
-                    raise Problem("RW204", f"{e.func} needs `{argument.name}`", e.span)
-                given[argument.name] = argument.default
-        x = given.get("x")
-        if isinstance(x, Number) and isinstance(x.value, Lit):
-            raise Problem("RW310", f"{e.func} takes a tensor, not a number", e.span)
-        return typing.build(self.item, spec.prim, given, e.span)
-
-    def argument(self, kind: str, value: Value, e: Any, scope: Scope) -> Value:
-        if kind == "tensors":
-            if not isinstance(value, list):
-                raise Problem("RW220", "a list of tensors is needed: `[a, b]`", e.span)
-            return [self.as_term(v, e) for v in value]
-        if kind == "tensor":
-            return value if value == Lit(None) else self.as_term(value, e)
-        if isinstance(value, Operand) and scope.binds and value.name in self.item.bound:
-            self.item.bound[value.name] = Ref(value.name)
-            return Ref(value.name)
-        if isinstance(value, list):
-            return _list(value)
-        return value.value if isinstance(value, Number) else value
-
-    def predicate(self, e: syntax.Call, scope: Scope, first: Value) -> Value:
-        values = self.arguments(e, scope, first)
-        args = tuple(_list(v) if isinstance(v, list) else v for v in values)
-        if e.func == "up":
-            return Size(dims.combine("up", as_dim(args[0]), as_dim(args[1])))
-        native = self.checker.natives.get(e.func)
-        return Apply(f"native:{native.source}" if native else e.func, args)
-
-    def torch_call(self, e: syntax.Call, scope: Scope, first: Value) -> Value:
-        """A torch op by its dotted name. What is a primitive is read as one."""
-        base = e.func.split(".")
-        if base[0] == "aten" and len(base) <= 3 and not e.rest:
-            known = TORCH_OPERATORS.get(base[1]) or (base[1] if base[1] in BUILTINS else None)
-            if known is not None and not (e.kwargs and known in TORCH_OPERATORS.values()):
-                return self.builtin(syntax.Call(e.span, known, e.args, e.kwargs, False, e.func_span), scope, first)
-        args = tuple(_list(v) if isinstance(v, list) else v for v in self.arguments(e, scope, first))
-        kwargs = tuple((k.name, self.torch_argument(k.value, scope)) for k in e.kwargs)
-        call = self.item.intern(TorchCall(e.func, args, kwargs, e.rest, e.span))
-        return self.item.intern(Extern(call, 0, None, UNKNOWN, e.span))
-
-    def torch_argument(self, e: syntax.Expr, scope: Scope) -> Any:
-        value = self.value(e, scope)
-        if isinstance(value, list):
-            return _list(value)
-        return value[0] if isinstance(value, tuple) and len(value) == 1 else value
-
-    def typed(self, term: Term, type_: TensorType) -> Term:
-        """`term` where nothing is known of its type: with this one."""
-        if isinstance(term, Extern) and term.type == UNKNOWN:
-            return self.item.intern(Extern(term.call, term.returned, term.written, type_, term.span))
+    def typed(self, term: Term, type_: Any) -> Term:
+        """`term`; where nothing is known of the type of a torch op's result: it has this one."""
+        if isinstance(term, Extern) and self.item.type_of(term) == UNKNOWN:
+            self.item.known[term] = type_
         return term
 
 
-def arithmetic(op: str, left: Any, right: Any) -> Scalar:
-    """`left op right` of scalars, folded where both are numbers or sizes."""
-    if (
-        isinstance(left, Lit)
-        and isinstance(right, Lit)
-        and all(isinstance(v.value, int | float) for v in (left, right))
-    ):
-        a, b = left.value, right.value
-        folded = {"+": a + b, "-": a - b, "*": a * b}.get(op)
-        if folded is None and b:
-            folded = {"/": a / b, "//": a // b, "%": a % b}.get(op)
-        if folded is not None:
-            return Lit(folded)
-    sizes = (Size, Ref, Lit)
-    if op in ("+", "-", "*", "//", "%") and isinstance(left, sizes) and isinstance(right, sizes):
-        if isinstance(left, Size) or isinstance(right, Size) or op in ("//", "%"):
-            return Size(dims.combine(op, as_dim(left), as_dim(right)))
-    return Apply(op, (left, right))
+# ---- literals and names
 
 
-def syntax_names(e: Any) -> list[syntax.Var]:
-    """Every name in an expression."""
-    if isinstance(e, syntax.Var):
-        return [e]
-    if isinstance(e, tuple):
-        return [n for item in e for n in syntax_names(item)]
-    if not isinstance(e, syntax.Node):
-        return []
-    found: list[syntax.Var] = []
-    for name in getattr(type(e), "__attrs_attrs__", ()):
-        if name.name != "span":
-            found += syntax_names(getattr(e, name.name))
-    return found
+def _literal(elab: Elaborator, e: Any, scope: Scope) -> Value:
+    return Lit(e.value)
 
 
-def _list(values: list[Any] | Any) -> Any:
-    if not isinstance(values, list):
-        return values
-    plain = [conditions.constant(v) for v in values]
-    if all(isinstance(v, Lit) for v in plain):
-        return Lit(tuple(v.value for v in plain))
-    return Apply("list", tuple(plain))
+def _none(elab: Elaborator, e: syntax.NoneLit, scope: Scope) -> Value:
+    return Lit(None)
 
 
-def _said(e: syntax.Expr) -> str:
-    """How a message calls an expression."""
-    if isinstance(e, syntax.Pipe):
-        return e.stage.func
-    if isinstance(e, syntax.Call):
-        return e.func
-    return f"`{e.name}`" if isinstance(e, syntax.Var) else "this expression"
+def _any(elab: Elaborator, e: syntax.Any, scope: Scope) -> Value:
+    if not scope.wild:
+        raise Problem("RW212", "`_` matches anything; here a value is built", e.span, "write the value")
+    return Wild()
+
+
+def _var(elab: Elaborator, e: syntax.Var, scope: Scope) -> Value:
+    return names.lookup(elab, e.name, e, scope)
+
+
+# ---- operators
+
+
+def _binary(elab: Elaborator, e: syntax.Binary, scope: Scope) -> Value:
+    if e.op in ("and", "or"):
+        left, right = (elab.conditions((part,), scope) for part in (e.left, e.right))
+        pair = conditions.all_of(left), conditions.all_of(right)
+        return conditions.both(*pair) if e.op == "and" else conditions.either(*pair)
+    left, right = elab.value(e.left, scope), elab.value(e.right, scope)
+    left, right = single(left), single(right)
+    if any(isinstance(v, (*TERMS, Many)) for v in (left, right)):
+        return _tensors(elab, e, left, right)
+    a, b = (_operand_of_arithmetic(elab, v, part) for v, part in ((left, e.left), (right, e.right)))
+    return arithmetic(e.op, a, b)
+
+
+def _tensors(elab: Elaborator, e: syntax.Binary, left: Value, right: Value) -> Value:
+    a, b = elab.as_term(left, e.left), elab.as_term(right, e.right)
+    for term, part in ((a, e.left), (b, e.right)):
+        elab.present(term, f"an operand of `{e.op}`", part.span)
+    if e.op == "@":
+        return typing.matmul(elab.item, a, b, e.span)
+    if e.op not in OPERATORS:
+        raise Problem(
+            "RW129", f"`{e.op}` is for numbers and sizes, not for tensors", e.span, "write `floor(a / b)` for `//`"
+        )
+    return typing.binary(elab.item, OPERATORS[e.op], a, b, e.span)
+
+
+def _operand_of_arithmetic(elab: Elaborator, value: Value, e: Any) -> Scalar:
+    value = conditions.constant(value)
+    plain = isinstance(value, Lit) and not conditions.number(value)
+    if plain or not isinstance(value, SCALARS) or isinstance(value, Dtype | DtypeVar) or is_truth(value):
+        raise Problem("RW310", f"{said(e)} is no number", e.span, "arithmetic takes numbers, sizes and tensors")
+    return value
+
+
+def _unary(elab: Elaborator, e: syntax.Unary, scope: Scope) -> Value:
+    if e.op == "not":
+        return conditions.negate(conditions.all_of(elab.conditions((e.operand,), scope)))
+    value = elab.one(e.operand, scope)
+    if isinstance(value, TERMS):
+        elab.present(value, "an operand of `-`", e.operand.span)
+        elab.as_term(value, e.operand)
+        return build.build(elab.item, "neg", {"x": value}, e.span)
+    value = _operand_of_arithmetic(elab, value, e.operand)
+    if isinstance(value, Lit):
+        return Lit(-value.value)
+    return Size(dims.scale(value.dim, -1)) if isinstance(value, Size) else Apply("neg", (value,))
+
+
+def _compare(elab: Elaborator, e: syntax.Compare, scope: Scope) -> Value:
+    result: Scalar = conditions.TRUE
+    left = elab.condition(e.first, scope)
+    for op, right_e in e.rest:
+        right = elab.condition(right_e, scope)
+        if op in ("==", "!="):
+            test = _equal(elab, left, right)
+            test = conditions.negate(test) if op == "!=" else test
+        else:
+            test = conditions.compare(op, conditions.constant(left), conditions.constant(right))
+        result = conditions.both(result, test)
+        left = right
+    return result
+
+
+def _equal(elab: Elaborator, left: Value, right: Value) -> Scalar:
+    left, right = (listed(v) if isinstance(v, Listed) else v for v in (left, right))
+    for a, b in ((left, right), (right, left)):
+        if conditions.is_none(b) and isinstance(a, Operand) and a.name in elab.item.types:
+            return Apply("is_none", (a,))  # how it is used, which is not known yet, says whether it may be
+        if conditions.is_none(b) and isinstance(a, Operand) and a.name in elab.item.bound:
+            return Apply("is_none", (a,))
+    return conditions.equal(left, right)
+
+
+def _member(elab: Elaborator, e: syntax.Member, scope: Scope) -> Value:
+    item = elab.condition(e.item, scope)
+    if isinstance(e.choices, str):
+        classes = elab.checker.classes(scope.file)
+        if e.choices not in classes:
+            place = elab.places.word(syntax_after(e), e.choices)
+            raise Problem(
+                "RW217", f"unknown dtype class `{e.choices}`", place, closest(e.choices, classes) or "`{a, b}` is a set"
+            )
+        choices: list[Any] = [Dtype(m) for m in classes[e.choices]]
+    else:
+        choices = [elab.condition(c, scope) for c in e.choices]
+    result: Scalar = conditions.FALSE
+    for choice in choices:
+        result = conditions.either(result, _equal(elab, item, choice))
+    return result
+
+
+def syntax_after(e: syntax.Member) -> syntax.Span:
+    """What stands behind the item of `item in NAME`."""
+    return syntax.Span(e.span.file, e.item.span.end_line, e.item.span.end_column, e.span.end_line, e.span.end_column)
+
+
+# ---- facts
+
+
+def _attr(elab: Elaborator, e: syntax.Attr, scope: Scope) -> Value:
+    inner = e.value
+    if isinstance(inner, syntax.Call) and inner.func == "finfo":
+        return _finfo(elab, e, inner, scope)
+    value = elab.one(inner, scope)
+    if e.name == "dtype" and isinstance(value, (*TERMS, Extern)):
+        type_ = elab.item.type_of(value)
+        return type_.dtype if type_.dtype is not None else Apply("dtype", (value,))
+    if e.name == "shape" and isinstance(value, TERMS):
+        return Apply("shape", (value,))
+    if e.name in ("name", "size") and isinstance(value, Ref):
+        return Apply("group." + e.name, (value,))
+    place = elab.places.word(e.span, e.name)
+    hint = {"T": "write `t(x)`", "ndim": "dims of types say it: `x: real[T, D]`"}.get(e.name, f"write `{e.name}(...)`")
+    raise Problem("RW216", f"there are no methods and no `.{e.name}`", place, hint)
+
+
+def _finfo(elab: Elaborator, e: syntax.Attr, call: syntax.Call, scope: Scope) -> Value:
+    if len(call.args) != 1 or call.kwargs or isinstance(call.args[0], syntax.Splat):
+        raise Problem(
+            "RW204", f"finfo takes 1 dtype, not {len(call.args)}", call.func_span or call.span, "`finfo(qt).max`"
+        )
+    if e.name not in FINFO:
+        place = elab.places.word(e.span, e.name)
+        raise Problem("RW216", f"finfo has no `.{e.name}`", place, f"one of {', '.join(FINFO)}")
+    dtype = elab.scalar(call.args[0], scope)
+    if not isinstance(dtype, Dtype | DtypeVar | Ref | Apply):
+        raise Problem(
+            "RW310", f"{said(call.args[0])} is no dtype", call.args[0].span, "`finfo(x.dtype)`, `finfo(e4m3fn)`"
+        )
+    return Apply("finfo." + e.name, (dtype,))
+
+
+def _proj(elab: Elaborator, e: syntax.Proj, scope: Scope) -> Value:
+    value = elab.value(e.value, scope)
+    if isinstance(value, Extern):
+        return elab.item.intern(Extern(value.call, e.index, None, UNKNOWN, e.span))
+    many = value.values if isinstance(value, Many | Listed) else (value,)
+    if e.index >= len(many):
+        count = f"{len(many)} result{'s' if len(many) != 1 else ''}"
+        raise Problem(
+            "RW203", f"{said(e.value)} has {count}; there is no `.{e.index}`", stage_span(e.value), "they count from 0"
+        )
+    return many[e.index]
+
+
+def _index(elab: Elaborator, e: syntax.Index, scope: Scope) -> Value:
+    value = elab.one(e.value, scope)
+    last = e.items[-1]
+    if len(e.items) == 2 and isinstance(e.items[0], syntax.Rest) and isinstance(last, syntax.Slice):
+        bounds = [None if b is None else elab.scalar(b, scope) for b in (last.start, last.stop, last.step)]
+        x = elab.as_term(value, e.value)
+        elab.present(x, "what is sliced", e.value.span)
+        return shapes.slice_last(elab.item, x, bounds[0], bounds[1], bounds[2], e.span)
+    if len(e.items) == 1 and not isinstance(last, syntax.Rest | syntax.Slice):
+        if isinstance(value, Apply) and value.op == "shape":
+            return _size(elab, value, elab.scalar(last, scope))
+        if isinstance(value, Ref | Apply | Lit):
+            return Apply("item", (value, elab.scalar(last, scope)))
+    raise Problem(
+        "RW129", "an index is `[..., a:b:c]` on the last axis", e.span, "`x[..., :D]`; other axes: `slice(x, d, a, b)`"
+    )
+
+
+def _size(elab: Elaborator, shape: Apply, at: Scalar) -> Scalar:
+    known = elab.item.type_of(shape.args[0]).shape
+    if isinstance(at, Lit) and isinstance(at.value, int) and known is not None and -len(known) <= at.value < len(known):
+        found = known[at.value]
+        if isinstance(found, Dim) and (at.value < 0 or not any(isinstance(d, Star) for d in known)):
+            return Size(found)
+    return Apply("shape", (shape.args[0], at))
+
+
+# ---- lists and alternatives
+
+
+def _alternatives(elab: Elaborator, e: syntax.Alternatives, scope: Scope) -> Value:
+    if not scope.wild:
+        raise Problem(
+            "RW219", "alternatives stand on matched sides of rules and in forms only", e.span, "write one of them"
+        )
+    values = [elab.one(c, scope) for c in e.choices]
+    if not all(isinstance(v, TERMS) for v in values):
+        return OneOf(tuple(listed(v) if isinstance(v, Listed) else v for v in values))
+    terms = [elab.as_term(v, c) for v, c in zip(values, e.choices)]
+    _same_names(elab, e, terms)
+    first = elab.item.type_of(terms[0])
+    for term, choice in zip(terms[1:], e.choices[1:]):
+        try:
+            elab.item.solver.unify(first, elab.item.type_of(term), choice.span, "an alternative")
+        except Problem as problem:
+            raise Problem("RW219", problem.diagnostic.message, choice.span, "alternatives have one type") from problem
+    return elab.item.intern(Either(tuple(terms), first))
+
+
+def _same_names(elab: Elaborator, e: syntax.Alternatives, terms: list[Term]) -> None:
+    """RW219 where one alternative binds or captures what another does not."""
+    found = [{o.name for o in operands_of(t)} | names_of(t) for t in terms]
+    for other, names_there in zip(e.choices[1:], found[1:]):
+        for missing, has, lacks in (
+            (found[0] - names_there, e.choices[0], other),
+            (names_there - found[0], other, e.choices[0]),
+        ):
+            if missing:
+                name = min(missing)
+                message = f"the alternatives differ: only {said(has)} binds or captures `{name}`"
+                raise Problem("RW219", message, lacks.span, f"pin it (`{name}=...`), or write two rules")
+
+
+def _tuple(elab: Elaborator, e: syntax.Tuple, scope: Scope) -> Value:
+    return Many(tuple(elab.one(i, scope) for i in e.items))
+
+
+def _list(elab: Elaborator, e: syntax.List, scope: Scope) -> Value:
+    """A list; `_` in it is the size that fits, on built sides too."""
+    return Listed(
+        tuple(arguments.spread(elab, e.items, scope.child(wild=True) if syntax.Any in map(type, e.items) else scope))
+    )
+
+
+def _pipe(elab: Elaborator, e: syntax.Pipe, scope: Scope) -> Value:
+    value = elab.value(e.left, scope)
+    if isinstance(value, Many) and len(value.values) != 1:
+        raise elab.several(value, e.left)
+    stage = e.stage
+    call = syntax.Call(e.span, stage.func, (e.left, *stage.args), stage.kwargs, stage.rest, stage.func_span)
+    return calls.call(elab, call, scope, single(value))
+
+
+def _call(elab: Elaborator, e: syntax.Call, scope: Scope) -> Value:
+    return calls.call(elab, e, scope, None)
+
+
+def _stray(elab: Elaborator, e: Any, scope: Scope) -> Value:
+    raise Problem("RW129", "this stands only in an index", e.span, "`x[..., a:b]`")
+
+
+_EXPRESSIONS: dict[type, Any] = {
+    syntax.Number: _literal,
+    syntax.String: _literal,
+    syntax.Bool: _literal,
+    syntax.NoneLit: _none,
+    syntax.Any: _any,
+    syntax.Var: _var,
+    syntax.Binary: _binary,
+    syntax.Unary: _unary,
+    syntax.Compare: _compare,
+    syntax.Member: _member,
+    syntax.Attr: _attr,
+    syntax.Proj: _proj,
+    syntax.Index: _index,
+    syntax.Alternatives: _alternatives,
+    syntax.Tuple: _tuple,
+    syntax.List: _list,
+    syntax.Pipe: _pipe,
+    syntax.Call: _call,
+    syntax.Slice: _stray,
+    syntax.Rest: _stray,
+}

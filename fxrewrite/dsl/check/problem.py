@@ -1,4 +1,4 @@
-"""How a check refuses: one diagnostic, raised where the fault is seen and caught once per item."""
+"""How a check refuses: one diagnostic, raised where the fault is seen and caught once for each part of an item."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ class Problem(Exception):
     def __init__(self, code: str, message: str, span: Span, hint: str = "", related: Iterable[Related] = ()):
         super().__init__(message)
         self.diagnostic = Diagnostic(code, message, span, hint, tuple(related))
+
+
+class Broken(Exception):
+    """An item uses another one that was refused already: said once, there."""
 
 
 def closest(name: str, known: Iterable[str]) -> str:

@@ -1,64 +1,105 @@
-"""Files to a checked program. Every item is checked by itself: a broken one hides no other."""
+"""Files to a checked program. Every part of an item is checked by itself: a broken one hides no other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import sys
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from attrs import define, evolve, field
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.check import conditions, items
-from fxrewrite.dsl.check.expressions import DTYPES, Elaborator
-from fxrewrite.dsl.check.problem import Problem, closest
+from fxrewrite.dsl.check import fusions, ops, rules
+from fxrewrite.dsl.check.builtins import DTYPES, RESERVED
+from fxrewrite.dsl.check.def_items import check_def
+from fxrewrite.dsl.check.expressions import Elaborator
+from fxrewrite.dsl.check.overlap import check_overlaps
+from fxrewrite.dsl.check.places import Places
+from fxrewrite.dsl.check.problem import Broken, Problem, closest
 from fxrewrite.dsl.check.scope import Item, Scope
 from fxrewrite.dsl.check.signatures import ATTRIBUTE_TYPES, Signatures
+from fxrewrite.dsl.check.termination import check_ends
+from fxrewrite.dsl.check.visible import Visibility, is_vocabulary, pack_of
 from fxrewrite.dsl.core import OpDef, PackDef, Program, RuleDef, Scalar, TensorType
 from fxrewrite.dsl.diagnostics import Diagnostic, Related
+
+T = TypeVar("T")
+STAGES = ("canonicalize", "fuse", "lower")
+RECURSION = 10_000  # frames: an expression of the greatest depth takes about 2,000
 
 
 @define
 class Checker:
     """What all items of all files declare, and what is known of it so far."""
 
-    dtypes: dict[str, tuple[str, ...]] = field(factory=dict)
-    natives: dict[str, syntax.Native] = field(factory=dict)
-    defs: dict[str, syntax.Def] = field(factory=dict)
-    op_names: dict[str, syntax.Op] = field(factory=dict)
-    fusions: dict[str, syntax.Fusion] = field(factory=dict)
-    spans: dict[str, syntax.Span] = field(factory=dict)
-    signed: dict[str, OpDef] = field(factory=dict)
-    busy: list[str] = field(factory=list)
-    broken: set[str] = field(factory=set)
-    diagnostics: list[Diagnostic] = field(factory=list)
-    signatures: Signatures = field(factory=Signatures)
+    places: Places
+    visible: Visibility
+    signatures: Signatures
+    dtypes: dict[str, tuple[str, ...]] = field(factory=dict[str, tuple[str, ...]])
+    natives: dict[str, syntax.Native] = field(factory=dict[str, syntax.Native])
+    defs: dict[str, syntax.Def] = field(factory=dict[str, syntax.Def])
+    op_items: dict[str, syntax.Op] = field(factory=dict[str, syntax.Op])
+    fusions: dict[str, syntax.Fusion] = field(factory=dict[str, syntax.Fusion])
+    rules: dict[str, syntax.Rule] = field(factory=dict[str, syntax.Rule])
+    spans: dict[str, syntax.Span] = field(factory=dict[str, syntax.Span])
+    signed: dict[str, OpDef] = field(factory=dict[str, OpDef])
+    busy: list[str] = field(factory=list[str])
+    broken: set[str] = field(factory=set[str])
+    refused: list[syntax.Item] = field(factory=list[syntax.Item])
+    diagnostics: list[Diagnostic] = field(factory=list[Diagnostic])
 
     # ---- what expressions ask
 
-    def knows_op(self, name: str, item: Item | None = None) -> bool:
+    def knows_op(self, name: str) -> bool:
         """Is `name` an op or a fusion?"""
-        return name in self.op_names or name in self.fusions
+        return name in self.op_items or name in self.fusions
 
-    def signature(self, name: str, item: Item | None = None) -> OpDef:
+    def need_visible(self, name: str, file: str, span: syntax.Span) -> None:
+        """RW205 where `file` may not use `name`."""
+        self.visible.need(file, name, span)
+
+    def classes(self, file: str) -> dict[str, tuple[str, ...]]:
+        """The dtype classes that a file may use."""
+        return {n: members for n, members in self.dtypes.items() if self.visible.sees(file, n)}
+
+    def owner_of(self, name: str) -> str | None:
+        """The file that declares `name`."""
+        return self.visible.owners.get(name)
+
+    def signature(self, name: str) -> OpDef:
         """The signature of an op or fusion; a fusion is inferred when it is first asked for."""
         found = self.signed.get(name)
         if found is not None:
             return found
-        source = self.op_names.get(name) or self.fusions[name]
+        source = self.op_items.get(name) or self.fusions[name]
         if name in self.broken:
             raise Broken(name)
         if name in self.busy:
-            cycle = ", ".join([*self.busy[self.busy.index(name) :], name])
-            raise Problem("RW209", f"the definition of {name} reaches itself: {cycle}", source.span)
+            raise self._cycle(name, source)
         self.busy.append(name)
         try:
-            if isinstance(source, syntax.Op):
-                self.signed[name] = items.op_signature(self, source)
-            else:
-                self.signed[name] = items.check_fusion(self, source)
+            make: Callable[[], OpDef] = (
+                (lambda: ops.op_signature(self, source))
+                if isinstance(source, syntax.Op)
+                else (lambda: fusions.check_fusion(self, source))
+            )
+            self.signed[name] = make()
+        except (Problem, Broken):
+            self.broken.add(name)
+            raise
         finally:
             self.busy.pop()
         return self.signed[name]
+
+    def _cycle(self, name: str, source: syntax.Op | syntax.Fusion) -> Problem:
+        names = self.busy[self.busy.index(name) :]
+        related = [Related(self.places.word(self.fusions[n].span, n), f"{n} is defined here") for n in names[1:]]
+        self.broken |= set(names)
+        message = f"the definition of {name} reaches itself: {', '.join([*names, name])}"
+        return Problem(
+            "RW209", message, self.places.word(source.span, name), "a definition is finite: break the cycle", related
+        )
 
     def param_type(self, p: syntax.Param) -> TensorType | str | None:
         """The type of a parameter of a `def`: a tensor's, the name of a scalar type, or None."""
@@ -70,25 +111,31 @@ class Checker:
 
     def suggest(self, name: str) -> str:
         """A hint for a name that is no op."""
-        return closest(name, [*self.op_names, *self.fusions, *self.defs, *self.natives])
+        return self.visible.hint(name, [*self.op_items, *self.fusions, *self.defs, *self.natives, *RESERVED])
 
-    def is_constant(self, name: str) -> bool:
-        return name in DTYPES or name in self.dtypes
+    def operand_hint(self, name: str, item: Item) -> str:
+        """A hint where `name` is an operand of an op that the item calls and that the call leaves out."""
+        from fxrewrite.dsl.check.terms import calls_of
+
+        for call in (c for t in item.terms for c in calls_of(t)):
+            if any(o.name == name for o in self.signature(call.op).operands):
+                return f"{call.op} has an operand of that name: give it on the left"
+        return ""
+
+    def is_constant(self, name: str, file: str) -> bool:
+        """Is `name` a dtype, or a class that the file may use?"""
+        return name in DTYPES or name in self.classes(file)
+
+    # ---- packs
 
     def pack_prefer(self, pack: syntax.Pack | None) -> tuple[Scalar, ...]:
         """The `prefer` of a pack, which holds for each of its rules."""
-        if pack is None:
-            return ()
-        return self.pack_conditions(pack, pack.prefer)
+        return () if pack is None else self.pack_conditions(pack, pack.prefer, profit=True)
 
-    def pack_conditions(self, pack: syntax.Pack, es: tuple[syntax.Expr, ...]) -> tuple[Scalar, ...]:
-        elab = Elaborator(self, Item(pack.name))
-        return tuple(conditions.conjuncts(tuple(elab.condition(e, Scope(elab.item)) for e in es)))
-
-    def prefer(self, es: tuple[syntax.Expr, ...], sig: OpDef) -> tuple[Scalar, ...]:
-        """`prefer` of a fusion."""
-        elab, scope = items.op_scope(self, sig)
-        return tuple(conditions.conjuncts(tuple(elab.condition(e, scope) for e in es)))
+    def pack_conditions(self, pack: syntax.Pack, es: tuple[syntax.Expr, ...], profit: bool) -> tuple[Scalar, ...]:
+        """Conditions in the head of a pack: of the machine, or of the tokens of a site."""
+        elab = Elaborator(self, Item(pack.name, self.places, pack.span))
+        return elab.conditions(es, Scope(elab.item, pack.span.file, profit=profit))
 
     # ---- declaring
 
@@ -97,32 +144,35 @@ class Checker:
         name = getattr(item, "name", None)
         if isinstance(item, syntax.Pack | syntax.Use | syntax.Form | syntax.Impl) or name is None:
             return
-        kind = "rule" if isinstance(item, syntax.Rule) else "name"
-        key = f"{kind}:{name}"
-        if key in self.spans:
-            raise Problem("RW208", f"{name} is declared twice", item.span, "choose another name",
-                          [Related(self.spans[key], f"{name} is declared here")])  # fmt: skip
-        self.spans[key] = item.span
+        place = self.places.word(item.span, name)
+        if name in RESERVED and not isinstance(item, syntax.Rule):
+            raise Problem("RW208", f"`{name}` is built in", place, "choose another name")
+        if name in self.spans:
+            raise Problem("RW208", f"{name} is declared twice", place, "choose another name",
+                          [Related(self.spans[name], f"{name} is declared here")])  # fmt: skip
+        self.spans[name] = place
+        self.visible.owners[name] = item.span.file
         if isinstance(item, syntax.DtypeClass):
             self.dtypes[name] = tuple(self._member(m) for m in item.members)
-            self.signatures.classes = self.dtypes
-        elif isinstance(item, syntax.Native):
-            self.natives[name] = item
-        elif isinstance(item, syntax.Def):
-            self.defs[name] = item
-        elif isinstance(item, syntax.Op):
-            self.op_names[name] = item
-        elif isinstance(item, syntax.Fusion):
-            self.fusions[name] = item
+            return
+        tables: dict[type, dict[str, Any]] = {
+            syntax.Native: self.natives,
+            syntax.Def: self.defs,
+            syntax.Op: self.op_items,
+            syntax.Fusion: self.fusions,
+            syntax.Rule: self.rules,
+        }
+        tables[type(item)][name] = item
 
     def _member(self, e: syntax.Expr) -> str:
         if isinstance(e, syntax.Var) and e.name in DTYPES:
             return e.name
-        text = e.name if isinstance(e, syntax.Var) else "this"
-        raise Problem("RW217", f"unknown dtype `{text}`", e.span, closest(text, DTYPES))
+        from fxrewrite.dsl.check.signatures import unknown_dtype
 
-    def guard(self, what: Any, name: str | None = None) -> Any:
-        """Run a check; what it refuses becomes a diagnostic and None."""
+        raise unknown_dtype(e.name if isinstance(e, syntax.Var) else self.places.text(e.span), e.span, DTYPES)
+
+    def guard(self, what: Callable[[], T], name: str | None = None) -> T | None:
+        """Run a check; what it refuses becomes a diagnostic and None, and `name` counts as broken."""
         try:
             return what()
         except Problem as problem:
@@ -131,106 +181,186 @@ class Checker:
         except Broken:
             pass
         except RecursionError:
-            self.diagnostics.append(
-                Diagnostic("RW130", "an expression is nested too deep", self.spans.get(f"name:{name}") or _NOWHERE)
-            )
+            here = self.spans.get(name or "", _NOWHERE)
+            hint = "name parts of it under `where`"
+            self.diagnostics.append(Diagnostic("RW130", "definitions are nested too deep", here, hint))
         if name is not None:
             self.broken.add(name)
         return None
 
 
-class Broken(Exception):
-    """An item uses another one that was refused already: said once, there."""
-
-
 _NOWHERE = syntax.Span("<rules>", 1, 1, 1, 1)
 
 
-def check(files: Iterable[syntax.File], firing: Iterable[str] | None = None) -> tuple[Program, list[Diagnostic]]:
-    """Check files together. `firing`: the paths whose rules fire (all where None); of the others only the names are visible.
+def check(
+    files: Iterable[syntax.File],
+    firing: Iterable[str] | None = None,
+    elsewhere: Callable[[], dict[str, str]] = dict[str, str],
+) -> tuple[Program, list[Diagnostic]]:
+    """Check files together.
 
-    Returns the program of what could be checked, and the diagnostics of the rest in the order of the files.
+    `firing`: the paths whose rules fire (all where None); of the others only the names are visible. `elsewhere`: names
+    of packs that are not among the files, with their pack, for hints. Returns the program of what could be checked, and
+    the diagnostics of the rest in the order of the files.
     """
     files = list(files)
-    checker = Checker()
-    for f in files:
-        for item in f.items:
-            checker.guard(lambda item=item: checker.declare(item))
-    ops: dict[str, OpDef] = {}
-    for name, source in (*checker.op_names.items(), *checker.fusions.items()):
-        sig = checker.guard(lambda name=name: checker.signature(name), name)
-        if sig is None:
-            continue
-        checked = checker.guard(lambda source=source, sig=sig: _finish(checker, source, sig), name)
-        ops[name] = checked or sig
-    rules: list[RuleDef] = []
-    packs: dict[str, PackDef] = {}
-    fires = None if firing is None else set(firing)
-    for f in files:
-        pack = next((i for i in f.items if isinstance(i, syntax.Pack)), None)
-        active = fires is None or f.path in fires
-        if pack is not None and active:
-            packs[pack.name] = checker.guard(lambda pack=pack, f=f: _pack(checker, pack, f.path)) or _plain_pack(
-                pack, f.path
-            )
-        for item in f.items:
-            if isinstance(item, syntax.Form | syntax.Impl):
-                checker.guard(lambda item=item: _attach(checker, ops, item))
-            elif isinstance(item, syntax.Fusion) and item.name in ops and item.name not in checker.broken:
-                rule = checker.guard(
-                    lambda item=item, pack=pack: items.fusion_rule(ops[item.name], item, pack, len(rules), checker)
-                )
-                if rule is not None and active and (pack is not None or not _is_vocabulary(f)):
-                    rules.append(_named_by_file(rule, f, pack))
-            elif isinstance(item, syntax.Rule):
-                rule = checker.guard(lambda item=item, pack=pack: items.check_rule(checker, item, pack, len(rules)))
-                if rule is not None and active:
-                    rules.append(_named_by_file(rule, f, pack))
-    sources = {f.path: f.source for f in files}
+    places = Places({f.path: f.source for f in files})
+    checker = Checker(places, Visibility(places, elsewhere), Signatures(places))
+    checker.signatures.classes = checker.classes
+    fires = {f.path for f in files} if firing is None else set(firing)
+    with _deep():
+        program = _Program(checker, files, fires).check()
     order = {f.path: i for i, f in enumerate(files)}
     checker.diagnostics.sort(key=lambda d: (order.get(d.span.file, 0), d.span.line, d.span.column))
-    return Program(ops, tuple(_distinct(rules)), packs, dict(checker.dtypes), sources), checker.diagnostics
+    return program, checker.diagnostics
+
+
+@contextmanager
+def _deep() -> Generator[None]:
+    """Room for the recursion that the deepest text needs."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, RECURSION))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+@define
+class _Program:
+    """The passes over all files, in order."""
+
+    checker: Checker
+    files: list[syntax.File]
+    fires: set[str]
+    ops: dict[str, OpDef] = field(factory=dict[str, OpDef])
+    rules: list[RuleDef] = field(factory=list[RuleDef])
+    texts: dict[int, syntax.Rule] = field(factory=dict[int, syntax.Rule])
+    packs: dict[str, PackDef] = field(factory=dict[str, PackDef])
+
+    def check(self) -> Program:
+        """Run them."""
+        checker = self.checker
+        for item in self.items():
+            if checker.guard(lambda item=item: checker.declare(item) or True) is None:
+                checker.refused.append(item)
+        files = {pack_of(f.path): f.path for f in self.files}
+        for item in self.items(syntax.Use):
+            checker.guard(lambda item=item: checker.visible.read_use(item, files))
+        for name, d in checker.defs.items():
+            checker.guard(lambda d=d: check_def(checker, d), name)
+        self.check_ops()
+        for item in (*self.items(syntax.Form), *self.items(syntax.Impl)):
+            checker.guard(lambda item=item: self.attach(item))
+        for f in self.files:
+            self.check_rules(f)
+        self.check_heads()
+        check_overlaps(checker, self.rules)
+        for rule in self.rules:
+            text = self.texts.get(rule.order)
+            if text is not None:
+                checker.guard(lambda rule=rule, text=text: check_ends(checker, rule, text, self.rules))
+        sources = {f.path: f.source for f in self.files}
+        return Program(self.ops, tuple(_distinct(self.rules)), self.packs, dict(checker.dtypes), sources)
+
+    def items(self, kind: type[T] | None = None) -> list[Any]:
+        """The items of all files, those that were refused apart."""
+        found = [i for f in self.files for i in f.items if kind is None or isinstance(i, kind)]
+        return [i for i in found if not any(i is r for r in self.checker.refused)]
+
+    # ---- ops
+
+    def check_ops(self) -> None:
+        """Every op and fusion."""
+        checker = self.checker
+        for name, source in (*checker.op_items.items(), *checker.fusions.items()):
+            sig = checker.guard(lambda name=name: checker.signature(name), name)
+            if sig is None:
+                continue
+            if isinstance(source, syntax.Op):
+                self.ops[name] = ops.check_op(checker, source, sig)
+            else:
+                checker.guard(lambda source=source, sig=sig: ops.check_samples(checker, source.samples, sig))
+                self.ops[name] = ops.with_spellings(checker, sig, (), source.impls)
+
+    def attach(self, item: syntax.Form | syntax.Impl) -> None:
+        """A form or provider for an op of another item."""
+        owner = item.owner or ""
+        op = self.ops.get(owner)
+        place = self.checker.places.word(item.span, owner)
+        if op is None:
+            if owner in self.checker.broken:
+                raise Broken(owner)
+            raise Problem("RW205", f"unknown op `{owner}`", place, self.checker.suggest(owner))
+        self.ops[owner] = ops.add_spelling(self.checker, op, item)
+
+    # ---- rules and packs
+
+    def check_rules(self, f: syntax.File) -> None:
+        """The pack of a file, and the rules that its items make."""
+        checker, active = self.checker, f.path in self.fires
+        heads = [i for i in f.items if isinstance(i, syntax.Pack)]
+        pack = heads[0] if heads else None
+        for extra in heads[1:]:
+            related = [Related(heads[0].span, "the pack is here")]
+            found = Diagnostic("RW208", "a file is one pack", extra.span, "remove one head", tuple(related))
+            checker.diagnostics.append(found)
+        if pack is not None and active:
+            made = checker.guard(lambda: _pack(checker, pack, f.path))
+            self.packs[pack.name] = made or _plain_pack(pack, f.path)
+        refused = {id(i) for i in checker.refused}
+        for item in f.items:
+            if id(item) not in refused and isinstance(item, syntax.Fusion | syntax.Rule):
+                self.add_rule(f, item, pack, active)
+
+    def add_rule(
+        self, f: syntax.File, item: syntax.Fusion | syntax.Rule, pack: syntax.Pack | None, active: bool
+    ) -> None:
+        """The rule of one item, where its file fires."""
+        checker, order = self.checker, len(self.rules)
+        if isinstance(item, syntax.Rule):
+            rule = checker.guard(lambda: rules.check_rule(checker, item, pack, order))
+        elif item.name in checker.broken:
+            return
+        else:
+            rule = checker.guard(lambda: fusions.fusion_rule(checker, self.ops[item.name], item, pack, order))
+        vocabulary = pack is None and is_vocabulary(f.path)
+        if rule is None or not active or (vocabulary and isinstance(item, syntax.Fusion)):
+            return
+        if isinstance(item, syntax.Rule):
+            self.texts[order] = item
+        self.rules.append(rule if pack is not None else evolve(rule, pack=pack_of(f.path)))
+
+    def check_heads(self) -> None:
+        """RW223 where `over` names nothing."""
+        checker = self.checker
+        for item in (*self.items(syntax.Rule), *self.items(syntax.Fusion)):
+            for rival in item.over:
+                checker.guard(lambda item=item, rival=rival: self.rival(item, rival))
+
+    def rival(self, item: syntax.Rule | syntax.Fusion, rival: str) -> None:
+        """RW223 where `rival` is no rule or fusion of any pack."""
+        checker = self.checker
+        known = {*checker.rules, *checker.fusions, *(r.name for r in self.rules)}
+        if rival in known or rival in checker.visible.elsewhere():
+            return
+        place = checker.places.word(item.span, rival)
+        hint = closest(rival, known) or "`over` names the rule that this one stands over"
+        raise Problem("RW223", f"`over` names `{rival}`, which is no rule or fusion", place, hint)
 
 
 def _distinct(rules: list[RuleDef]) -> list[RuleDef]:
     """Bare rules that got one name from their ops are told apart by number."""
-    seen: dict[str, int] = {}
+    taken = {r.full_name for r in rules if r.is_named}
     out: list[RuleDef] = []
     for rule in rules:
-        n = seen[rule.full_name] = seen.get(rule.full_name, 0) + 1
+        name, n = rule.full_name, 1
+        while not rule.is_named and name in taken:
+            n += 1
+            name = f"{rule.full_name}_{n}"
+        taken.add(name)
         out.append(rule if n == 1 else evolve(rule, name=f"{rule.name}_{n}"))
     return out
-
-
-def _is_vocabulary(f: syntax.File) -> bool:
-    return "/vocab/" in f.path.replace("\\", "/")
-
-
-def _named_by_file(rule: RuleDef, f: syntax.File, pack: syntax.Pack | None) -> RuleDef:
-    if pack is not None:
-        return rule
-    stem = f.path.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".rw")
-    return evolve(rule, pack=stem)
-
-
-def _finish(checker: Checker, source: syntax.Op | syntax.Fusion, sig: OpDef) -> OpDef:
-    if isinstance(source, syntax.Op):
-        return items.check_op(checker, source, sig)
-    return evolve(sig, impls=tuple(items.check_spelling(checker, sig, i, "impl") for i in source.impls))
-
-
-def _attach(checker: Checker, ops: dict[str, OpDef], item: syntax.Form | syntax.Impl) -> None:
-    op = ops.get(item.owner or "")
-    if op is None:
-        raise Problem("RW205", f"unknown op `{item.owner}`", item.span, checker.suggest(item.owner or ""))
-    kind = "form" if isinstance(item, syntax.Form) else "impl"
-    case = items.check_spelling(checker, op, item, kind)
-    have = op.forms if kind == "form" else op.impls
-    if any(c.name == case.name for c in have):
-        raise Problem(
-            "RW208", f"{op.name} has {'a' if kind == 'form' else 'an'} {kind} called `{case.name}` already", item.span
-        )
-    ops[op.name] = evolve(op, forms=(*op.forms, case)) if kind == "form" else evolve(op, impls=(*op.impls, case))
 
 
 def _plain_pack(pack: syntax.Pack, path: str) -> PackDef:
@@ -239,6 +369,9 @@ def _plain_pack(pack: syntax.Pack, path: str) -> PackDef:
 
 
 def _pack(checker: Checker, pack: syntax.Pack, path: str) -> PackDef:
-    if pack.stage not in (None, "canonicalize", "fuse", "lower"):
-        raise Problem("RW129", f"unknown stage `{pack.stage}`", pack.span, "write `canonicalize`, `fuse` or `lower`")
-    return evolve(_plain_pack(pack, path), when=checker.pack_conditions(pack, pack.when))
+    if pack.stage not in (None, *STAGES):
+        place = checker.places.word(pack.span, pack.stage or "")
+        hint = closest(pack.stage or "", STAGES) or "write `canonicalize`, `fuse` or `lower`"
+        raise Problem("RW129", f"unknown stage `{pack.stage}`", place, hint)
+    checker.pack_prefer(pack)
+    return evolve(_plain_pack(pack, path), when=checker.pack_conditions(pack, pack.when, profit=False))

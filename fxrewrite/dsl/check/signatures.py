@@ -2,55 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 from attrs import define, field
 
 from fxrewrite.dsl import dims, syntax
+from fxrewrite.dsl.check.builtins import DTYPE_HINTS, DTYPES
+from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, DtypeVar, OperandInfo, Ref, ResultInfo, TensorType
 from fxrewrite.dsl.dims import Dim, Star
 
-DTYPES = "bf16 f16 f32 f64 e4m3fn e4m3fnuz e5m2 e8m0fnu i8 i16 i32 i64 u8 bool".split()
 ATTRIBUTE_TYPES = "int float bool str list group layout dtype".split()
 LAYOUTS = ("row", "col", "tma", "swizzled")
+LAYOUT_HINT = 'write "row", "col", "tma" or "swizzled"'
+ATTRIBUTE_HINT = "an attribute is int, float, bool, str, list, group, layout or dtype"
 
 
 @define
 class Signatures:
-    """Reads types against the dtype classes of the program."""
+    """Reads types. `classes`: the dtype classes that a file may use."""
 
-    classes: dict[str, tuple[str, ...]] = field(factory=dict)
+    places: Places
+    classes: Callable[[str], dict[str, tuple[str, ...]]] = field(default=lambda _: {})
 
     def tensor(self, t: syntax.Type, attributes: set[str]) -> TensorType:
         """A tensor type; `attributes` are names that a dtype, a dim or a layout may be."""
+        classes = self.classes(t.span.file)
         dtype: Any
         if t.name in DTYPES:
             dtype = Dtype(t.name)
-        elif t.name in self.classes:
-            dtype = DtypeVar(t.name, self.classes[t.name])
+        elif t.name in classes:
+            dtype = DtypeVar(t.name, classes[t.name])
         elif t.name in attributes:
             dtype = Ref(t.name)
         else:
-            known = [*DTYPES, *self.classes, *attributes]
-            hints = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float": "f32", "half": "f16", "int8": "i8",
-                     "float8_e4m3fn": "e4m3fn", "fp32": "f32", "fp16": "f16", "uint8": "u8", "int32": "i32"}  # fmt: skip
-            hint = f"write `{hints[t.name]}`" if t.name in hints else closest(t.name, known)
-            raise Problem("RW217", f"unknown dtype `{t.name}`", t.span, hint)
-        shape = None if t.dims is None else tuple(self.dim(d) for d in t.dims)
-        return TensorType(dtype, shape, self.layout(t, attributes))
+            known = [*DTYPES, *classes, *attributes]
+            raise unknown_dtype(t.name, self.places.word(t.span, t.name), known)
+        return TensorType(dtype, self.shape(t.dims), self.layout(t, attributes))
+
+    def shape(self, axes: tuple[Any, ...] | None) -> tuple[Dim | Star, ...] | None:
+        """The dims of a type."""
+        if axes is None:
+            return None
+        for axis in axes[1:]:
+            if isinstance(axis, syntax.Splat):
+                hint = f"write `[*{axis.name}, ...]`"
+                raise Problem("RW303", f"`*{axis.name}` stands for the leading axes: it comes first", axis.span, hint)
+        return tuple(self.dim(d) for d in axes)
 
     def layout(self, t: syntax.Type, attributes: set[str]) -> str | Ref:
+        """The layout of a type: a name, or the attribute that holds it."""
         if t.layout is None:
             return "row"
         if isinstance(t.layout, syntax.Var):
             if t.layout.name not in attributes:
-                raise Problem("RW311", f"`{t.layout.name}` is no attribute of type layout", t.layout.span)
+                hint = closest(t.layout.name, attributes) or LAYOUT_HINT
+                raise Problem("RW311", f"`{t.layout.name}` is no attribute of type layout", t.layout.span, hint)
             return Ref(t.layout.name)
         if t.layout.value not in LAYOUTS:
-            raise Problem(
-                "RW311", f'"{t.layout.value}" is no layout', t.layout.span, 'write "row", "col", "tma" or "swizzled"'
-            )
+            raise Problem("RW311", f'"{t.layout.value}" is no layout', t.layout.span, LAYOUT_HINT)
         return t.layout.value
 
     def dim(self, d: Any) -> Dim | Star:
@@ -61,61 +73,77 @@ class Signatures:
             return dims.name(d.name)
         if isinstance(d, syntax.Number) and isinstance(d.value, int):
             return dims.constant(d.value)
+        operands: tuple[Any, ...] = ()
+        op = ""
         if isinstance(d, syntax.Binary) and d.op in ("+", "-", "*", "//", "%"):
-            left, right = self.dim(d.left), self.dim(d.right)
-            if isinstance(left, Dim) and isinstance(right, Dim):
-                return dims.combine(d.op, left, right)
-        if isinstance(d, syntax.Call) and d.func == "up" and len(d.args) == 2:
-            left, right = self.dim(d.args[0]), self.dim(d.args[1])
-            if isinstance(left, Dim) and isinstance(right, Dim):
-                return dims.combine("up", left, right)
-        raise Problem("RW305", "a dim is a name or an integer expression of names", d.span)
+            op, operands = d.op, (d.left, d.right)
+        elif isinstance(d, syntax.Call) and d.func == "up" and len(d.args) == 2 and not d.kwargs:
+            op, operands = "up", d.args
+        made = [self.dim(o) for o in operands]
+        if len(made) == 2 and isinstance(made[0], Dim) and isinstance(made[1], Dim):
+            return dims.combine(op, made[0], made[1])
+        raise Problem(
+            "RW305", "a dim is a name or an integer expression of names", d.span, "`D`, `2*D`, `D//G`, `up(D, 4)`"
+        )
 
     def operand(self, p: syntax.Param, attributes: set[str]) -> OperandInfo | None:
         """A declared operand; None for one without a type."""
+        if p.default is not None and not isinstance(p.default, syntax.NoneLit):
+            hint = f"`; {p.name}: float = ...` is an attribute"
+            raise Problem("RW310", f"the default of the operand `{p.name}` can only be `none`", p.default.span, hint)
         if p.type is None:
             return None
-        if p.type.name == "str":
-            return OperandInfo(
-                p.name, TensorType(None, None), p.type.optional, p.default is not None, p.star, "str", p.span
-            )
+        default = p.default is not None
+        if p.type.name == "str" and p.type.dims is None:
+            return OperandInfo(p.name, TensorType(None, None), p.type.optional, default, p.star, "str", p.span)
         if p.type.name in ATTRIBUTE_TYPES and p.type.dims is None:
-            raise Problem(
-                "RW310", f"`{p.name}` is of type {p.type.name}: an attribute", p.span, "attributes stand after `;`"
-            )
-        if p.default is not None and not isinstance(p.default, syntax.NoneLit):
-            raise Problem("RW310", f"an operand has no default but `none`: `{p.name}`", p.default.span)
-        return OperandInfo(
-            p.name, self.tensor(p.type, attributes), p.type.optional, p.default is not None, p.star, "tensor", p.span
-        )
+            hint = f"attributes stand after `;`: `; {p.name}: {p.type.name}`"
+            place = self.places.word(p.span, p.name)
+            raise Problem("RW310", f"`{p.name}` is of type {p.type.name}: an attribute", place, hint)
+        type_ = self.tensor(p.type, attributes)
+        if default and not p.type.optional:
+            message = f"`{p.name}` has the default `none`, and its type does not allow it"
+            raise Problem("RW307", message, self.places.word(p.span, p.name), f"write `{p.name}: {type_}? = none`")
+        return OperandInfo(p.name, type_, p.type.optional, default, p.star, "tensor", p.span)
 
     def attribute(self, p: syntax.Param) -> Attribute:
         """A declared attribute."""
-        if p.type is None or p.type.name not in ATTRIBUTE_TYPES:
-            found = p.type.name if p.type else "nothing"
-            raise Problem("RW310", f"`{p.name}` stands after `;` and has the type {found}", p.span,
-                          "an attribute is int, float, bool, str, list, group, layout or dtype")  # fmt: skip
+        place = self.places.word(p.span, p.name)
+        if p.type is None or p.type.name not in ATTRIBUTE_TYPES or p.type.dims is not None:
+            found = f"has the type {p.type.name}" if p.type else "has no type"
+            raise Problem("RW310", f"`{p.name}` stands after `;` and {found}", place, ATTRIBUTE_HINT)
         domain: tuple[Any, ...] | None = None
         if isinstance(p.domain, str):
-            if p.domain not in self.classes:
-                raise Problem("RW217", f"unknown dtype class `{p.domain}`", p.span, closest(p.domain, self.classes))
-            domain = tuple(Dtype(m) for m in self.classes[p.domain])
+            classes = self.classes(p.span.file)
+            if p.domain not in classes:
+                at = self.places.word(p.span, p.domain)
+                raise Problem("RW217", f"unknown dtype class `{p.domain}`", at, closest(p.domain, classes))
+            domain = tuple(Dtype(m) for m in classes[p.domain])
         elif p.domain is not None:
             domain = tuple(plain(e) for e in p.domain)
         default = NO_DEFAULT if p.default is None else plain(p.default)
         if default is not NO_DEFAULT and p.type.name == "float" and type(default) is int:
             default = float(default)
-        return Attribute(p.name, p.type.name, p.type.optional, domain, default, p.span)
+        made = Attribute(p.name, p.type.name, p.type.optional, domain, default, self.places.word(p.span, p.name))
+        if p.default is not None and default is not NO_DEFAULT:
+            check_attribute(made, default, p.default.span, "this signature")
+        return made
 
     def result(self, r: syntax.Result, attributes: set[str], own: set[str]) -> ResultInfo:
         """A declared result; RW302 where its dtype is a class that no operand has."""
         type_ = self.tensor(r.type, attributes)
         if isinstance(type_.dtype, DtypeVar) and type_.dtype.key not in own:
-            raise Problem(
-                "RW302", f"the class {type_.dtype.key} is only in a result: nothing says which dtype it is", r.type.span,
-                f"take it as an attribute: `; qt: dtype in {type_.dtype.key} = {type_.dtype.members[0]}`",
-            )  # fmt: skip
+            key = type_.dtype.key
+            message = f"the class {key} is only in a result: nothing says which dtype it is"
+            hint = f"take it as an attribute: `; qt: dtype in {key} = {type_.dtype.members[0]}`"
+            raise Problem("RW302", message, self.places.word(r.type.span, key), hint)
         return ResultInfo(r.name, type_)
+
+
+def unknown_dtype(name: str, span: syntax.Span, known: Iterable[str]) -> Problem:
+    """RW217, with what another library's name is called here."""
+    hint = f"write `{DTYPE_HINTS[name]}`" if name in DTYPE_HINTS else closest(name, known)
+    return Problem("RW217", f"unknown dtype `{name}`", span, hint)
 
 
 def plain(e: syntax.Expr) -> Any:
@@ -129,5 +157,91 @@ def plain(e: syntax.Expr) -> Any:
     if isinstance(e, syntax.Var) and e.name in DTYPES:
         return Dtype(e.name)
     if isinstance(e, syntax.List):
-        return tuple(plain(i) for i in e.items)  # type: ignore[arg-type]
-    raise Problem("RW310", "a literal is needed here", e.span)
+        return tuple(plain(i) for i in e.items if not isinstance(i, syntax.Splat))
+    raise Problem("RW310", "a literal is needed here", e.span, 'a number, `true`, `none`, a string `"..."` or a dtype')
+
+
+PYTHON_TYPES: dict[str, Any] = {
+    "float": int | float,
+    "int": int,
+    "bool": bool,
+    "str": str,
+    "layout": str,
+    "list": tuple,
+    "dtype": Dtype,
+}
+
+
+def check_attribute(a: Attribute, value: Any, span: syntax.Span, op: str) -> None:
+    """RW310 (RW311 for a layout) where a plain value does not fit the type or the domain of an attribute."""
+    if value is None and a.optional:
+        return
+    said = say(value)
+    python = PYTHON_TYPES.get(a.type)
+    if python is not None and (not isinstance(value, python) or isinstance(value, bool) != (a.type == "bool")):
+        raise Problem("RW310", f"`{a.name}` of {op} is {_article(a.type)}, not {said}", span, _EXAMPLES[a.type])
+    if a.domain is not None and value not in a.domain:
+        allowed = ", ".join(map(say, a.domain))
+        raise Problem(
+            "RW310",
+            f"`{a.name}` of {op} is one of {allowed}; not {said}",
+            span,
+            closest(str(value), map(str, a.domain)),
+        )
+    if a.type == "layout" and value not in LAYOUTS:
+        raise Problem("RW311", f"{said} is no layout", span, closest(str(value), LAYOUTS) or LAYOUT_HINT)
+
+
+_EXAMPLES = {
+    "float": "write a number: `1e-6`",
+    "int": "write a whole number",
+    "bool": "write `true` or `false`",
+    "str": 'write a string: `"..."`',
+    "layout": LAYOUT_HINT,
+    "list": "write a list: `[1, 2]`",
+    "dtype": "write a dtype: `bf16`",
+}
+
+
+def _article(type_: str) -> str:
+    return f"an {type_}" if type_[0] in "aeiou" else f"a {type_}"
+
+
+def say(value: Any) -> str:
+    """A plain value as the text of a rule has it."""
+    if isinstance(value, bool):
+        return "`true`" if value else "`false`"
+    if value is None:
+        return "`none`"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return f"`[{', '.join(say(v).strip('`') for v in cast('tuple[Any, ...]', value))}]`"
+    return f"`{value}`"
+
+
+def determined(types: Iterable[TensorType], attributes: set[str]) -> set[str]:
+    """The dim names that the sizes of operands determine, one unknown an equation."""
+    known, open_dims = set(attributes), [d for t in types for d in t.shape or () if isinstance(d, Dim)]
+    progress = True
+    while progress:
+        progress = False
+        for dim in open_dims:
+            name = _one_unknown(dim, known)
+            if name is not None:
+                known.add(name)
+                progress = True
+    return known
+
+
+def _one_unknown(dim: Dim, known: set[str]) -> str | None:
+    """The one name that `dim == a size` is solved for, as `dims.solve` does it."""
+    atoms = [a for a, _ in dim.terms if not (dims.names(Dim(((a, 1),))) <= known)]
+    if len(atoms) != 1:
+        return None
+    atom = atoms[0]
+    if isinstance(atom, str):
+        return atom
+    if atom.op == "//" and atom.left.name and dims.names(atom.right) <= known:
+        return atom.left.name
+    return None

@@ -9,22 +9,29 @@ from attrs import define, field
 from fxrewrite.dsl import dims
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.core import Apply, Dtype, DtypeVar, Ref, Scalar, Size, TensorType
-from fxrewrite.dsl.dims import Compound, Dim, Shape, Star
+from fxrewrite.dsl.dims import Dim, Shape, Star
 from fxrewrite.dsl.syntax import Span
 
 DtypeExpr = Dtype | DtypeVar | Ref | None
+FLOATS = ("bf16", "f16", "f32", "f64")
 
 
 @define
 class Solver:
-    """What is known about the names of an item. `rigid` names are the item's own: no equation may tie them to each other."""
+    """What is known about the names of an item.
 
-    rigid: set[str] = field(factory=set)
-    used: set[str] = field(factory=set)
-    dims: dict[str, Dim] = field(factory=dict)
-    stars: dict[str, Shape] = field(factory=dict)
-    dtypes: dict[str, DtypeExpr] = field(factory=dict)
-    guards: list[Scalar] = field(factory=list)
+    `rigid` names are the item's own: no equation may tie them to each other but one of `given` (what `requires` says).
+    `domains`: the dtypes that a dtype attribute may be. `guards`: what only a site can tell.
+    """
+
+    rigid: set[str] = field(factory=set[str])
+    used: set[str] = field(factory=set[str])
+    dims: dict[str, Dim] = field(factory=dict[str, Dim])
+    stars: dict[str, Shape] = field(factory=dict[str, Shape])
+    dtypes: dict[str, DtypeExpr] = field(factory=dict[str, DtypeExpr])
+    domains: dict[str, frozenset[str]] = field(factory=dict[str, frozenset[str]])
+    given: list[Dim] = field(factory=list[Dim])
+    guards: list[Scalar] = field(factory=list[Scalar])
 
     def fresh(self, name: str) -> str:
         """`name`, or a variant of it where the item has the name already."""
@@ -76,25 +83,54 @@ class Solver:
             self.unify_shape(declared.shape, actual.shape, span, what)
 
     def unify_dtype(self, declared: DtypeExpr, actual: DtypeExpr, span: Span, what: str) -> None:
-        """One dtype on both sides; classes intersect."""
+        """One dtype on both sides; classes intersect. What an attribute must be becomes a guard."""
         declared, actual = self.dtype(declared), self.dtype(actual)
-        if declared is None or actual is None or declared == actual or isinstance(declared, Ref):
+        if declared is None or actual is None or declared == actual:
             return
-        if isinstance(declared, DtypeVar) and not isinstance(actual, DtypeVar):
-            if isinstance(actual, Dtype) and actual.name not in declared.members:
-                raise Problem("RW301", f"{what} is {declared} ({', '.join(declared.members)}), not {actual}", span)
-            self.dtypes[declared.key] = actual
+        if isinstance(declared, Ref) or isinstance(actual, Ref):
+            self._attribute_dtype(declared, actual, span, what)
         elif isinstance(declared, DtypeVar) and isinstance(actual, DtypeVar):
-            self._unify_classes(declared, actual, span, what)
+            self._classes(declared, actual, span, what)
+        elif isinstance(declared, DtypeVar) and isinstance(actual, Dtype):
+            if actual.name not in declared.members:
+                hint = f"write the cast: `{declared.members[0]}(...)`" if len(declared.members) == 1 else ""
+                message = f"{what} is {declared} ({', '.join(declared.members)}), not {actual}"
+                raise Problem("RW301", message, span, hint)
+            self._class_is(declared, actual)
         elif isinstance(actual, DtypeVar) and isinstance(declared, Dtype):
             if declared.name not in actual.members or actual.key in self.rigid:
-                hint = f"write `{declared}({what.split()[-1]})`" if declared.name in ("f32", "f64") else ""
-                raise Problem("RW301", f"{what} is {declared}, not {actual}", span, hint)
-            self.dtypes[actual.key] = declared
-        elif isinstance(actual, Dtype) and isinstance(declared, Dtype):
-            raise Problem("RW301", f"{what} is {declared}, not {actual}", span)
+                raise Problem("RW301", f"{what} is {declared}, not {actual}", span, _cast(declared))
+            self._class_is(actual, declared)
+        else:
+            raise Problem("RW301", f"{what} is {declared}, not {actual}", span, _cast(declared))
 
-    def _unify_classes(self, declared: DtypeVar, actual: DtypeVar, span: Span, what: str) -> None:
+    def _class_is(self, class_: DtypeVar, dtype: Dtype) -> None:
+        if class_.key in self.rigid:
+            self.guards.append(Apply("==", (class_, dtype)))
+        else:
+            self.dtypes[class_.key] = dtype
+
+    def _attribute_dtype(self, declared: DtypeExpr, actual: DtypeExpr, span: Span, what: str) -> None:
+        """One side is a dtype attribute."""
+        attribute, other = (declared, actual) if isinstance(declared, Ref) else (actual, declared)
+        assert isinstance(attribute, Ref)
+        domain = self.domains.get(attribute.name)
+        if isinstance(other, DtypeVar):
+            if domain is not None and not domain & set(other.members):
+                raise Problem("RW301", f"{what} is {declared}, and `{attribute.name}` is never one", span)
+            if other.key in self.rigid:
+                self.guards.append(Apply("==", (attribute, other)))
+                return
+            if domain is None or not domain <= set(other.members):
+                self.guards.append(Apply("dtype_in", (attribute, *map(Dtype, other.members))))
+            self.dtypes[other.key] = attribute
+            return
+        if isinstance(other, Dtype) and domain is not None and other.name not in domain:
+            raise Problem("RW301", f"{what}: `{attribute.name}` is never {other}", span)
+        assert other is not None
+        self.guards.append(Apply("==", (attribute, other)))
+
+    def _classes(self, declared: DtypeVar, actual: DtypeVar, span: Span, what: str) -> None:
         both = tuple(m for m in actual.members if m in declared.members)
         if not both:
             raise Problem("RW301", f"{what} is {declared}, and no {actual} is one", span)
@@ -117,75 +153,83 @@ class Solver:
         left, right = self.shape(declared) or (), self.shape(actual) or ()
         if left == right or (_one_element(left) and _one_element(right)):
             return
-        star_l, tail_l = _split(left)
-        star_r, tail_r = _split(right)
-        if star_l and star_r and len(tail_l) != len(tail_r) and star_l.name == star_r.name:
-            raise Problem("RW303", f"{what} has the shape {_show(left)}, not {_show(right)}", span)
-        short, long = (tail_l, tail_r) if len(tail_l) <= len(tail_r) else (tail_r, tail_l)
-        short_star, long_star = (star_l, star_r) if short is tail_l else (star_r, star_l)
+        (star_l, tail_l), (star_r, tail_r) = _split(left), _split(right)
+        short_star, short, long_star, long = star_l, tail_l, star_r, tail_r
+        if len(tail_l) > len(tail_r):
+            short_star, short, long_star, long = star_r, tail_r, star_l, tail_l
         extra = long[: len(long) - len(short)]
-        if len(tail_l) == len(tail_r) and star_l and star_r:
-            if star_l != star_r:
-                self._bind_star(star_l, star_r)
-        elif short_star is not None:
-            if short_star.name in self.rigid and not (long_star and long_star.name not in self.rigid):
-                raise Problem("RW303", f"{what} has the shape {_show(left)}, not {_show(right)}", span)
+        wrong = Problem("RW303", f"{what} has the shape {show(left)}, not {show(right)}", span)
+        if short_star is None and (extra or (long_star is not None and long_star.name in self.rigid)):
+            raise wrong
+        if short_star is not None and (extra or long_star is None):
+            if short_star.name in self.rigid or short_star == long_star:
+                raise wrong
             self.stars[short_star.name] = ((long_star,) if long_star else ()) + tuple(extra)
-        elif long_star is not None and not extra:
-            if long_star.name in self.rigid:
-                raise Problem("RW303", f"{what} has the shape {_show(left)}, not {_show(right)}", span)
+        elif long_star is not None and short_star is None:
             self.stars[long_star.name] = ()
-        elif extra or long_star is not None:
-            raise Problem("RW303", f"{what} has the rank {len(left)} ({_show(left)}), not {len(right)}", span)
-        for a, b in zip(short[::-1], long[::-1], strict=False):
+        elif short_star is not None and long_star is not None and short_star != long_star:
+            self._same_star(short_star, long_star, span, what)
+        for a, b in zip(short[::-1], long[::-1]):
             self.unify_dim(a, b, span, what)
 
-    def _bind_star(self, a: Star, b: Star) -> None:
+    def _same_star(self, a: Star, b: Star, span: Span, what: str) -> None:
         loose, fixed = (a, b) if a.name not in self.rigid else (b, a)
-        if loose.name not in self.rigid:
-            self.stars[loose.name] = (fixed,)
+        if loose.name in self.rigid:
+            raise Problem("RW305", f"{what}: the leading axes {a} and {b} are independent", span, "give them one name")
+        self.stars[loose.name] = (fixed,)
 
     def unify_dim(self, a: Dim, b: Dim, span: Span, what: str) -> None:
         """Solve `a == b` for one name, note it as a guard where only sizes can tell, or raise RW305."""
         difference = dims.add(self.dim(a), self.dim(b), -1)
-        if not difference.terms:
-            if difference.const:
-                raise Problem("RW305", f"{what}: a dim is {self.dim(a)} here and {self.dim(b)} there", span)
+        if difference.terms and self._solved(difference):
             return
+        if difference.terms and any(difference in (self.dim(g), dims.scale(self.dim(g), -1)) for g in self.given):
+            return  # `requires` says so
+        if impossible(difference):
+            raise Problem("RW305", f"{what}: a dim is {self.dim(a)} here and {self.dim(b)} there", span)
+        if len(difference.terms) == 2 and not difference.const and all(isinstance(n, str) for n, _ in difference.terms):
+            left, right = self.dim(a), self.dim(b)
+            hint = f"if they are equal, write `requires {left} == {right}`"
+            raise Problem("RW305", f"{what}: {left} and {right} are independent sizes", span, hint)
+        if difference.terms:
+            self.guards.append(Apply("==", (Size(self.dim(a)), Size(self.dim(b)))))
+
+    def _solved(self, difference: Dim) -> bool:
+        """Bind one loose name so that `difference` is 0."""
         loose = [(n, c) for n, c in difference.terms if isinstance(n, str) and n not in self.rigid]
-        loose.sort(key=lambda item: (abs(item[1]) != 1, "#" not in str(item[0])))
+        loose.sort(key=lambda item: (abs(item[1]) != 1, "#" not in item[0]))
         for name, coefficient in loose:
-            rest = dims.add(difference, dims.scale(dims.name(str(name)), -coefficient))
+            rest = dims.add(difference, dims.scale(dims.name(name), -coefficient))
             if name in dims.names(rest):
                 continue
-            rest = dims.scale(rest, -1 if coefficient > 0 else 1)
-            divisor = abs(coefficient)
-            quotient = dims.exact_quotient(rest, divisor)
-            if quotient is None:
-                quotient = dims.combine("//", rest, dims.constant(divisor))
-                remainder = dims.combine("%", rest, dims.constant(divisor))
-                self.guards.append(Apply("==", (Size(remainder), Size(dims.constant(0)))))
-            self.dims[str(name)] = quotient
-            return
-        rigid_only = all(isinstance(n, str) for n, _ in difference.terms)
-        if rigid_only and len(difference.terms) == 2 and not difference.const:
-            raise Problem("RW305", f"{what}: {self.dim(a)} and {self.dim(b)} are independent sizes", span)
-        self.guards.append(Apply("==", (Size(self.dim(a)), Size(self.dim(b)))))
+            self.dims[name] = self._quotient(dims.scale(rest, -1 if coefficient > 0 else 1), abs(coefficient))
+            return True
+        return False
+
+    def _quotient(self, rest: Dim, divisor: int) -> Dim:
+        exact = dims.exact_quotient(rest, divisor)
+        if exact is not None:
+            return exact
+        remainder = dims.combine("%", rest, dims.constant(divisor))
+        self.guards.append(Apply("==", (Size(remainder), Size(dims.constant(0)))))
+        return dims.combine("//", rest, dims.constant(divisor))
 
     # ---- results of elementwise primitives
 
     def promote(self, a: DtypeExpr, b: DtypeExpr, span: Span) -> DtypeExpr:
-        """torch's promotion of two tensors of floats, or RW301 where it is not one dtype for every member of the classes."""
+        """torch's promotion of two tensors, or RW301 where it is not one dtype for every member of the classes."""
         a, b = self.dtype(a), self.dtype(b)
         if a is None or b is None or a == b:
             return a if b is None else b
         for wide, other in ((a, b), (b, a)):
             if isinstance(wide, Dtype) and wide.name in ("f64", "f32") and _at_most(other, wide.name):
                 return wide
-        raise Problem("RW301", f"the dtypes {a} and {b} do not meet here", span, "write the cast: `f32(...)`")
+        raise Problem(
+            "RW301", f"the dtypes {shown(a)} and {shown(b)} do not meet here", span, "write the cast: `f32(...)`"
+        )
 
-    def broadcast(self, a: Shape | None, b: Shape | None) -> Shape | None:
-        """The shape of an elementwise result; None where it cannot be told."""
+    def broadcast(self, a: Shape | None, b: Shape | None, span: Span) -> Shape | None:
+        """The shape of an elementwise result; None where it cannot be told. RW305 where two sizes never agree."""
         a, b = self.shape(a), self.shape(b)
         if a is None or b is None:
             return None
@@ -202,9 +246,17 @@ class Solver:
         left = [pad] * (size - len(tail_a)) + list(tail_a)
         right = [pad] * (size - len(tail_b)) + list(tail_b)
         out: list[Dim | Star] = [star] if star else []
-        for x, y in zip(left, right, strict=True):
-            out.append(y if x.number == 1 else x)
+        for x, y in zip(left, right):
+            out.append(self._broadcast_dim(x, y, span))
         return tuple(out)
+
+    def _broadcast_dim(self, x: Dim, y: Dim, span: Span) -> Dim:
+        if y.number == 1:
+            return x
+        if x.number == 1:
+            return y
+        self.unify_dim(x, y, span, "an operand")
+        return self.dim(x)
 
     def instance(self, attributes: Mapping[str, Scalar]) -> Instance:
         """Names for one call of a declared op."""
@@ -217,34 +269,46 @@ class Instance:
 
     solver: Solver
     attributes: dict[str, Scalar]
-    names: dict[str, str] = field(factory=dict)
-    star_names: set[str] = field(factory=set)
+    names: dict[str, str] = field(factory=dict[str, str])
+    stars: set[str] = field(factory=set[str])
+    classes: set[str] = field(factory=set[str])
 
     def rename(self, name: str) -> str:
+        """The item's name for a name of the callee."""
         if name not in self.names:
             self.names[name] = self.solver.fresh(name)
         return self.names[name]
 
     def dim(self, dim: Dim) -> Dim:
+        """A dim of the callee; an `int` attribute in it is what the call gives."""
         values: dict[str, Dim] = {}
         for name in dims.names(dim):
             known = self.attributes.get(name)
             values[name] = as_dim(known) if known is not None else dims.name(self.rename(name))
         return dims.substitute(dim, values)
 
+    def axis(self, dim: Dim | Star) -> Dim | Star:
+        """An item of a shape."""
+        if not isinstance(dim, Star):
+            return self.dim(dim)
+        self.stars.add(dim.name)
+        return Star(self.rename(dim.name))
+
     def shape(self, shape: Shape | None) -> Shape | None:
-        if shape is None:
-            return None
-        return tuple(Star(self.rename(d.name)) if isinstance(d, Star) else self.dim(d) for d in shape)
+        """A shape of the callee."""
+        return None if shape is None else tuple(map(self.axis, shape))
 
     def dtype(self, dtype: DtypeExpr) -> DtypeExpr:
+        """A dtype of the callee."""
         if isinstance(dtype, DtypeVar):
+            self.classes.add(dtype.key)
             return DtypeVar(self.rename(dtype.key), dtype.members)
         if isinstance(dtype, Ref):
             return as_dtype(self.attributes.get(dtype.name, dtype))
         return dtype
 
     def type(self, type_: TensorType) -> TensorType:
+        """A type of the callee."""
         layout = type_.layout
         if isinstance(layout, Ref):
             given = self.attributes.get(layout.name, layout)
@@ -270,24 +334,45 @@ def as_dtype(scalar: Scalar) -> DtypeExpr:
     return value if isinstance(value, Dtype) else None
 
 
+def impossible(difference: Dim) -> bool:
+    """Is `difference == 0` false for all sizes (one or more) of its names? Only where that is plain."""
+    if not difference.terms:
+        return difference.const != 0
+    signs = {c > 0 for _, c in difference.terms}
+    if len(signs) == 1 and all(isinstance(a, str) for a, _ in difference.terms):
+        least = sum(abs(c) for _, c in difference.terms)
+        const = difference.const if True in signs else -difference.const
+        if least + const > 0:
+            return True
+    if len(difference.terms) == 1:
+        return difference.const % difference.terms[0][1] != 0
+    return False
+
+
+def shown(dtype: DtypeExpr) -> str:
+    """A dtype in a message."""
+    return f"`{dtype.name}`" if isinstance(dtype, Ref) else str(dtype)
+
+
+def show(shape: Shape) -> str:
+    """A shape in a message."""
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def _cast(dtype: DtypeExpr) -> str:
+    return f"write the cast: `{dtype}(...)`" if isinstance(dtype, Dtype) and dtype.name in FLOATS else ""
+
+
 def _at_most(dtype: DtypeExpr, wide: str) -> bool:
-    low = {"bf16", "f16", "f32"} | ({"f64"} if wide == "f64" else set())
+    low = {"bf16", "f16", "f32"} | ({"f64"} if wide == "f64" else set[str]())
     members = dtype.members if isinstance(dtype, DtypeVar) else (dtype.name,) if isinstance(dtype, Dtype) else ("?",)
     return set(members) <= low
 
 
 def _split(shape: Shape) -> tuple[Star | None, tuple[Dim, ...]]:
-    if shape and isinstance(shape[0], Star):
-        return shape[0], tuple(d for d in shape[1:] if isinstance(d, Dim))
-    return None, tuple(d for d in shape if isinstance(d, Dim))
+    star = shape[0] if shape and isinstance(shape[0], Star) else None
+    return star, tuple(d for d in shape if isinstance(d, Dim))
 
 
 def _one_element(shape: Shape) -> bool:
     return all(isinstance(d, Dim) and d.number == 1 for d in shape)
-
-
-def _show(shape: Shape) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
-
-
-__all__ = ["Compound", "Instance", "Solver", "as_dim", "as_dtype"]

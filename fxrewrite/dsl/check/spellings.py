@@ -4,174 +4,261 @@ from __future__ import annotations
 
 from typing import Any
 
+from attrs import define, field
+
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.check import conditions
-from fxrewrite.dsl.check.calls import check_attribute, literal, present
-from fxrewrite.dsl.check.expressions import Elaborator, syntax_names
+from fxrewrite.dsl.check import arguments, calls, conditions, names
+from fxrewrite.dsl.check.contradiction import never
+from fxrewrite.dsl.check.expressions import Elaborator
+from fxrewrite.dsl.check.places import Places, outputs_span
 from fxrewrite.dsl.check.problem import Problem, closest
-from fxrewrite.dsl.check.scope import Item, Scope
+from fxrewrite.dsl.check.scope import Scope
+from fxrewrite.dsl.check.signatures import check_attribute
+from fxrewrite.dsl.check.terms import buffers, children, names_of, walk
 from fxrewrite.dsl.check.zonk import Zonk
 from fxrewrite.dsl.core import (
-    NO_DEFAULT, UNKNOWN, Attribute, Case, Dtype, Extern, Fresh, Lit, OperandInfo, Ref, ResultInfo, Scalar, Taken, Term,
-    TorchCall, Wild,
-)  # fmt: skip
+    NO_DEFAULT,
+    UNKNOWN,
+    Case,
+    Dtype,
+    Extern,
+    Fresh,
+    Lit,
+    OpDef,
+    Operand,
+    Ref,
+    Scalar,
+    Taken,
+    TensorType,
+    Term,
+    TorchCall,
+)
+from fxrewrite.dsl.wording import said
+
+Spell = syntax.Form | syntax.Impl
+WRITES_ONLY = ("_C",)  # namespaces of ops that return nothing where they write: vLLM's csrc/torch_bindings.cpp
 
 
-def spelling(
-    elab: Elaborator, spell: syntax.Form | syntax.Impl, scope: Scope, operands: tuple[OperandInfo, ...],
-    attributes: tuple[Attribute, ...], results: tuple[ResultInfo, ...], kind: str,
-) -> Case:  # fmt: skip
+def spelling(elab: Elaborator, spell: Spell, scope: Scope, op: OpDef) -> Case:
     """A checked form or provider. `scope` holds the operands and attributes of the op."""
-    pins, mentioned = _pins(elab, spell, scope, attributes, kind)
-    unsaid = _unmentioned(spell, attributes, mentioned, kind)
-    pins.update(unsaid)
-    inner = scope.child(names={**scope.names}, parts=dict(scope.parts))
+    kind = "form" if isinstance(spell, syntax.Form) else "impl"
+    pins, every = _pins(elab, spell, scope, op, kind)
+    results = frozenset(r.name for r in op.results)
+    inner = scope.child(names={**scope.names}, parts={}, wild=kind == "form", expand=kind == "form")
     for name, value in pins.items():
-        inner.names[name] = literal(value)
-    inner.add_parts(spell.where)
-    conds = tuple(conditions.conjuncts(tuple(elab.condition(c, inner) for c in spell.when)))
-    inner.present = present(conds)
+        inner.names[name] = conditions.literal(value)
+    inner.add_parts(spell.where, results)
+    conds = elab.conditions(spell.when, inner)
+    inner.present = conditions.present(conds)
+    made = None
     if isinstance(spell.spelling, syntax.BoundCall):
-        outputs = _bound_call(elab, spell, inner, results, operands)
+        made, outputs = _BoundCall(elab, spell, spell.spelling, inner, op).read()
     else:
-        outputs = _spelled(elab, spell, inner, results)
-    absent = {c[0]: None for c in map(conditions.pin, conds) if c is not None and c[1] is None}
-    guards = tuple(conditions.substitute(c, {**pins, **absent}) for c in conds)
+        outputs = _spelled(elab, spell, spell.spelling, inner, op)
+    if made is not None:
+        _not_after_mut(elab, spell, made, outputs)
     zonk = Zonk(elab.item)
-    named = tuple(zonk(tuple(elab.item.named)))
-    return Case(
-        spell.name, zonk(tuple(outputs)), tuple({**pins, **absent}.items()),
-        zonk(tuple(g for g in (*guards, *elab.item.solver.guards) if g != conditions.TRUE)), named,
-        getattr(spell, "contract", None), spell.span,
-    )  # fmt: skip
+    terms, guards = zonk(tuple(outputs)), zonk((*conds, *elab.item.solver.guards))
+    pins.update(_unmentioned(elab, spell, op, kind, {*pins, *every}, names_of((terms, guards))))
+    pins.update({n: v for n, v in map_pins(guards) if v is None and n in {o.name for o in op.operands}})
+    guards = tuple(conditions.conjuncts(conditions.substitute(g, pins) for g in guards))
+    clash = never(guards, op.attributes)
+    if clash is not None:
+        shown = " and ".join(map(said, clash)) if clash != (conditions.FALSE,) else "its conditions"
+        place = spelled_at(elab.places, spell)
+        raise Problem(
+            "RW404", f"{kind} `{spell.name}` never stands for anything: {shown}", place, "mend the pins or `when`"
+        )
+    contract = spell.contract if isinstance(spell, syntax.Impl) else None
+    return Case(spell.name, terms, tuple(pins.items()), guards, zonk(tuple(elab.item.named)), contract, spell.span)
 
 
-def _pins(
-    elab: Elaborator, spell: syntax.Form | syntax.Impl, scope: Scope, attributes: tuple[Attribute, ...], kind: str
-) -> tuple[dict[str, Any], set[str]]:
+def spelled_at(places: Places, spell: Spell) -> syntax.Span:
+    """Where the name of a form or provider stands."""
+    return places.word(spell.span, f"{spell.owner}.{spell.name}" if spell.owner else spell.name)
+
+
+def map_pins(conds: tuple[Scalar, ...]) -> list[tuple[str, Any]]:
+    """What the conditions fix."""
+    return [p for p in map(conditions.pin, conds) if p is not None]
+
+
+# ---- attributes
+
+
+def _pins(elab: Elaborator, spell: Spell, scope: Scope, op: OpDef, kind: str) -> tuple[dict[str, Any], set[str]]:
+    """Attributes with what they are pinned to, and those that may have every value (`G=_`)."""
     pins: dict[str, Any] = {}
-    mentioned: set[str] = set()
-    by_name = {a.name: a for a in attributes}
+    every: set[str] = set()
     for k in spell.pins:
-        if k.name not in by_name:
-            raise Problem(
-                "RW211", f"{kind} `{spell.name}` pins `{k.name}`, which {elab.item.name} does not have", k.span,
-                closest(k.name, by_name),
-            )  # fmt: skip
-        mentioned.add(k.name)
+        a = op.attribute(k.name)
+        place = elab.places.word(k.span, k.name)
+        if a is None:
+            known = [x.name for x in op.attributes]
+            hint = closest(k.name, known) or (f"its attributes: {', '.join(known)}" if known else "it has none")
+            raise Problem("RW211", f"{kind} `{spell.name}` pins `{k.name}`, which {op.name} does not have", place, hint)
+        if k.name in pins or k.name in every:
+            raise Problem("RW211", f"`{k.name}` is pinned twice", place, "remove one")
         if isinstance(k.value, syntax.Any):
+            every.add(k.name)
             continue
-        value = elab.scalar(k.value, scope)
+        value = conditions.constant(elab.scalar(k.value, scope))
         if not isinstance(value, Lit | Dtype):
-            raise Problem("RW310", f"`{k.name}` is pinned to a value that is no literal", k.value.span)
-        check_attribute(by_name[k.name], value, k.value.span, elab.item.name)
+            hint = f"write a literal, or a condition: `when {k.name} == ...`"
+            raise Problem("RW310", f"`{k.name}` is pinned to a value that is no literal", k.value.span, hint)
+        check_attribute(a, conditions.plain(value), k.value.span, op.name)
         pins[k.name] = conditions.plain(value)
-    return pins, mentioned
+    return pins, every
 
 
 def _unmentioned(
-    spell: syntax.Form | syntax.Impl, attributes: tuple[Attribute, ...], mentioned: set[str], kind: str
+    elab: Elaborator, spell: Spell, op: OpDef, kind: str, said_by_pins: set[str], said_by_text: set[str]
 ) -> dict[str, Any]:
-    """A spelling that does not say an attribute stands for its default only."""
-    said = mentioned | {v.name for part in (spell.spelling, spell.where, spell.when) for v in syntax_names(part)}
+    """A spelling that does not say an attribute stands for its default only; RW215 where it has none."""
     pins: dict[str, Any] = {}
-    for a in attributes:
-        if a.name in said:
+    for a in op.attributes:
+        if a.name in said_by_pins or a.name in said_by_text:
             continue
         if a.default is NO_DEFAULT:
+            place = spelled_at(elab.places, spell)
+            hint = f"pass it on, pin it, or write `{spell.name}({a.name}=_)` if it serves every value"
             raise Problem(
-                "RW215", f"{kind} `{spell.name}` does not mention `{a.name}`, which has no default", spell.span,
-                f"pass it on, or pin it: `{spell.name}({a.name}=_)` for every value",
-            )  # fmt: skip
+                "RW215", f"{kind} `{spell.name}` says nothing of `{a.name}`, which has no default", place, hint
+            )
         pins[a.name] = a.default
     return pins
 
 
-def _spelled(
-    elab: Elaborator, spell: syntax.Form | syntax.Impl, scope: Scope, results: tuple[ResultInfo, ...]
-) -> list[Term]:
-    outputs = [t for _, t in elab.outputs(spell.spelling, scope)]  # type: ignore[arg-type]
-    if len(outputs) == 1 and len(results) > 1 and isinstance(outputs[0], Extern) and outputs[0].written is None:
+# ---- `= e`
+
+
+def _spelled(elab: Elaborator, spell: Spell, texts: tuple[Any, ...], scope: Scope, op: OpDef) -> list[Term]:
+    outputs = [t for _, t, _ in elab.outputs(texts, scope)]
+    several = len(outputs) == 1 < len(op.results)
+    if several and isinstance(outputs[0], Extern) and outputs[0].written is None:
         call = outputs[0].call  # one torch call that returns them all
-        outputs = [elab.item.intern(Extern(call, i, None, r.type, spell.span)) for i, r in enumerate(results)]
-    if len(outputs) != len(results):
-        raise Problem("RW224", f"`{spell.name}` gives {len(outputs)} of {len(results)} results", spell.span)
-    typed = [elab.typed(o, r.type) for o, r in zip(outputs, results, strict=True)]
-    for o, r in zip(typed, results, strict=True):
-        elab.item.solver.unify(r.type, elab.item.type_of(o), spell.span, f"result `{r.name}` of {elab.item.name}")
-    return typed
-
-
-def _bound_call(
-    elab: Elaborator, spell: syntax.Form | syntax.Impl, scope: Scope, results: tuple[ResultInfo, ...],
-    operands: tuple[OperandInfo, ...],
-) -> list[Term]:  # fmt: skip
-    call = spell.spelling
-    assert isinstance(call, syntax.BoundCall)
-    by_name = {r.name: r for r in results}
-    written: dict[str, tuple[int | str, Any]] = {}  # result or buffer -> slot, type
-    args: list[Any] = []
-    for position, a in enumerate(call.args):
-        if isinstance(a, syntax.Out | syntax.Mut):
-            args.append(_slot(elab, spell, a, position, scope, by_name, results, written))
-        else:
-            args += elab.spread((a,), scope)
-    kwargs = [(k.name, elab.torch_argument(k.value, scope)) for k in call.kwargs]
-    kwargs += [(s.name, _slot(elab, spell, s.slot, s.name, scope, by_name, results, written)) for s in call.slots]
-    made = TorchCall(call.func, tuple(_plain(a) for a in args), tuple(kwargs), call.rest, call.span)
-    made = elab.item.intern(made)
-    for name, (slot, type_) in written.items():
-        scope.names[name] = elab.item.intern(Extern(made, None, _index(slot), type_, call.span))
-    outputs: list[Term] = []
-    returned = call.index or 0
-    for r in results:
-        if r.name in written or r.name in scope.parts:
-            outputs.append(elab.as_term(elab.name(r.name, call, scope), syntax.Var(call.span, r.name)))
-        else:
-            outputs.append(elab.item.intern(Extern(made, returned, None, r.type, call.span)))
-            returned += 1
+        made = (Extern(call, i, None, UNKNOWN, spell.span) for i in range(len(op.results)))
+        outputs = list(map(elab.item.intern, made))
+    if len(outputs) != len(op.results):
+        message = f"`{spell.name}` gives {len(outputs)} of {len(op.results)} results"
+        raise Problem("RW224", message, outputs_span(texts), f"results: {', '.join(r.name for r in op.results)}")
+    for o, r in zip(outputs, op.results):
+        elab.typed(o, r.type)
+        what = f"result `{r.name}` of {op.name}"
+        elab.item.solver.unify(r.type, elab.item.type_of(o), outputs_span(texts), what)
     return outputs
 
 
-def _index(slot: int | str) -> Any:
-    return slot
+# ---- a bound call of a torch op
 
 
-def _plain(value: Any) -> Any:
-    from fxrewrite.dsl.check.expressions import _list  # pyright: ignore[reportPrivateUsage]
+@define
+class _BoundCall:
+    elab: Elaborator
+    spell: Spell
+    call: syntax.BoundCall
+    scope: Scope
+    op: OpDef
+    written: dict[str, tuple[int | str, TensorType]] = field(factory=dict[str, tuple[int | str, TensorType]])
 
-    return _list(value) if isinstance(value, list) else value
+    def read(self) -> tuple[TorchCall, list[Term]]:
+        """The call, and a term for each result."""
+        elab, call = self.elab, self.call
+        args: list[Any] = []
+        for position, a in enumerate(call.args):
+            if isinstance(a, syntax.Out | syntax.Mut):
+                args.append(self.slot(a, position))
+            else:
+                args += [calls.torch_value(v) for v in arguments.spread(elab, (a,), self.scope)]
+        kwargs = [(k.name, calls.torch_value(elab.one(k.value, self.scope))) for k in call.kwargs]
+        kwargs += [(s.name, self.slot(s.slot, s.name)) for s in call.slots]
+        made = elab.item.intern(TorchCall(call.func, tuple(args), tuple(kwargs), call.rest, call.span))
+        for name, (slot, type_) in self.written.items():
+            self.scope.names[name] = elab.item.intern(_written(made, slot, type_, call.span))
+        return made, self.results(made)
 
+    def results(self, made: TorchCall) -> list[Term]:
+        """What the call writes, what `where` binds, and what it returns, in order."""
+        outputs: list[Term] = []
+        returned = self.call.index or 0
+        silent = made.op.split(".")[0] in WRITES_ONLY and bool(buffers(made))
+        for r in self.op.results:
+            if r.name in self.written or r.name in self.scope.parts:
+                text = syntax.Var(self.call.span, r.name)
+                outputs.append(self.elab.as_term(names.lookup(self.elab, r.name, text, self.scope), text))
+                what = f"result `{r.name}` of {self.op.name}"
+                self.elab.item.solver.unify(r.type, self.elab.item.type_of(outputs[-1]), self.call.span, what)
+                continue
+            if silent:
+                place = spelled_at(self.elab.places, self.spell)
+                raise Problem(
+                    "RW224", f"`{self.spell.name}` does not give the result `{r.name}`", place, f"write `out {r.name}`"
+                )
+            outputs.append(self.elab.item.intern(Extern(made, returned, None, r.type, self.call.span)))
+            returned += 1
+        return outputs
 
-def _slot(
-    elab: Elaborator, spell: Any, slot: syntax.Out | syntax.Mut, at: int | str, scope: Scope,
-    by_name: dict[str, ResultInfo], results: tuple[ResultInfo, ...], written: dict[str, tuple[int | str, Any]],
-) -> Any:  # fmt: skip
-    if isinstance(slot, syntax.Mut):
-        value = elab.as_term(elab.name(slot.name, slot, scope), syntax.Var(slot.span, slot.name))
-        if slot.becomes is not None:
-            if slot.becomes not in by_name and slot.becomes in scope.names:
-                raise Problem("RW208", f"`{slot.becomes}` is a name already", slot.span)
-            written[slot.becomes] = (at, elab.item.type_of(value))
+    def slot(self, slot: syntax.Out | syntax.Mut, at: int | str) -> Any:
+        """An argument that the call writes."""
+        if isinstance(slot, syntax.Mut):
+            return self.mut(slot, at)
+        name, type_ = self.buffer(slot)
+        if name in self.written:
+            raise Problem("RW208", f"`{name}` is written twice", slot.span, "one argument fills it")
+        self.written[name] = (at, type_)
+        return Fresh(type_, at)  # type: ignore[arg-type]
+
+    def mut(self, slot: syntax.Mut, at: int | str) -> Taken:
+        """An operand that the call overwrites."""
+        text = syntax.Var(slot.span, slot.name)
+        value = self.elab.as_term(names.lookup(self.elab, slot.name, text, self.scope), text)
+        new = slot.becomes
+        if new is not None:
+            taken = new in self.written or (new in self.scope.names and self.result(new) is None)
+            if taken:
+                place = self.elab.places.word(slot.span, new)
+                raise Problem("RW208", f"`{new}` is a name already", place, "choose another name")
+            self.written[new] = (at, self.elab.item.type_of(value))
         return Taken(value, at)  # type: ignore[arg-type]
-    if slot.name is None:
-        if len(results) != 1:
-            raise Problem("RW224", f"`out` alone is the only result; {elab.item.name} has {len(results)}", slot.span,
-                          "name the result: `out qx`")  # fmt: skip
-        name, type_ = results[0].name, results[0].type
-    elif slot.type is not None:
-        name = slot.name
-        names = {a for a in scope.names if isinstance(scope.names[a], Ref | Lit | Dtype)}
-        type_ = elab.checker.signatures.tensor(slot.type, names)
-    elif slot.name in by_name:
-        name, type_ = slot.name, by_name[slot.name].type
-    else:
-        raise Problem(
-            "RW224", f"`{slot.name}` is no result of {elab.item.name}", slot.span,
-            f"results: {', '.join(by_name)}; another buffer needs a type: `out {slot.name}: T`",
-        )  # fmt: skip
-    written[name] = (at, type_)
-    return Fresh(type_, at)  # type: ignore[arg-type]
+
+    def result(self, name: str) -> TensorType | None:
+        """The type of the result of that name."""
+        return next((r.type for r in self.op.results if r.name == name), None)
+
+    def buffer(self, slot: syntax.Out) -> tuple[str, TensorType]:
+        """Name and type of `out`, `out q`, `out o: T`."""
+        results = ", ".join(r.name for r in self.op.results)
+        if slot.name is None:
+            if len(self.op.results) != 1:
+                message = f"`out` alone is the only result; {self.op.name} has {len(self.op.results)}"
+                raise Problem("RW224", message, slot.span, f"name the result: `out {self.op.results[0].name}`")
+            return self.op.results[0].name, self.op.results[0].type
+        if slot.type is not None:
+            attributes = {n for n, v in self.scope.names.items() if isinstance(v, Ref | Lit | Dtype)}
+            return slot.name, self.elab.checker.signatures.tensor(slot.type, attributes)
+        found = self.result(slot.name)
+        if found is None:
+            hint = f"results: {results}; another buffer needs a type: `out {slot.name}: T`"
+            place = self.elab.places.word(slot.span, slot.name)
+            raise Problem("RW224", f"`{slot.name}` is no result of {self.op.name}", place, hint)
+        return slot.name, found
 
 
-__all__ = ["UNKNOWN", "Item", "Scalar", "Wild", "spelling"]
+def _written(call: TorchCall, slot: int | str, type_: TensorType, span: syntax.Span) -> Extern:
+    return Extern(call, None, slot, type_, span)  # type: ignore[arg-type]
+
+
+def _not_after_mut(elab: Elaborator, spell: Spell, made: TorchCall, outputs: list[Term]) -> None:
+    """RW409 where a result reads an operand that the call overwrote."""
+    taken = {o.name for b in buffers(made) if isinstance(b, Taken) for o in walk(b.value) if isinstance(o, Operand)}
+    todo: list[Any] = list(outputs)
+    while todo:
+        one = todo.pop()
+        if one is made:
+            continue
+        if isinstance(one, Operand) and one.name in taken:
+            bind = next((b for b in spell.where), None)
+            place = elab.places.word(bind.span if bind else spell.span, one.name)
+            message = f"`{spell.name}` reads `{one.name}` after {made.op} has overwritten it"
+            raise Problem("RW409", message, place, f"its new value has the name behind `mut {one.name} as`")
+        todo.extend(children(one))

@@ -1,4 +1,4 @@
-"""The terms that built-ins make, with their types."""
+"""The terms that elementwise built-ins and reductions make, with their types."""
 
 from __future__ import annotations
 
@@ -7,48 +7,26 @@ from typing import Any
 from fxrewrite.dsl import dims
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.scope import Item, Value
-from fxrewrite.dsl.check.solver import as_dim, as_dtype
-from fxrewrite.dsl.core import UNKNOWN, Apply, Lit, Number, Operand, Prim, Scalar, Size, Term, TensorType, Wild
+from fxrewrite.dsl.check.solver import as_dtype, show, shown
+from fxrewrite.dsl.check.values import items
+from fxrewrite.dsl.core import (
+    Apply,
+    Dtype,
+    DtypeVar,
+    Lit,
+    Number,
+    Prim,
+    Ref,
+    Scalar,
+    Size,
+    TensorType,
+    Term,
+    Wild,
+)
 from fxrewrite.dsl.dims import Dim, Shape, Star
 from fxrewrite.dsl.syntax import Span
 
-
-def build(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
-    """The term of a built-in call. `values`: its arguments by name, terms and scalars."""
-    x = values.get("x")
-    if prim == "relu":
-        return build(item, "clamp", {"x": x, "lo": Number(Lit(0))}, span)
-    if prim == "square" or prim == "pow" and values["exponent"] in (Lit(2), Lit(2.0)):
-        return binary(item, "mul", x, x, span)
-    if prim == "pow":
-        raise Problem("RW129", "`pow` takes the exponent 2", span, "write `x * x * x` for another")
-    if len(values) == 2 and "y" in values:
-        return matmul(item, x, values["y"], span) if prim == "matmul" else binary(item, prim, x, values["y"], span)
-    if prim == "clamp":
-        bounds = tuple(values.get(n) or Number(Lit(None)) for n in ("lo", "hi"))
-        bounds = tuple(Number(Lit(None)) if b == Lit(None) else b for b in bounds)
-        return prim_term(item, "clamp", (x, *bounds), (), item.type_of(x), span)
-    if prim == "to":
-        return cast(item, x, values["dtype"], span)
-    if prim in ("amax", "mean", "sum", "var"):
-        axes = as_axes(values["dims"], item.type_of(x).shape)
-        return reduce(item, prim, x, axes, values["keepdim"], span)
-    if prim in ("reshape", "expand"):
-        return reshape(item, prim, x, values["shape"], span)
-    if prim == "unsqueeze":
-        return unsqueeze(item, x, values["dim"], span)
-    if prim == "permute":
-        return permute(item, x, values["order"], span)
-    if prim in ("slice", "slice_scatter"):
-        args = (x,) if prim == "slice" else (x, values["y"])
-        params = tuple(values[n] for n in ("dim", "start", "stop", "step"))
-        return prim_term(item, prim, args, params, TensorType(item.type_of(x).dtype, None), span)
-    if prim == "cat":
-        xs = tuple(values["xs"])
-        return prim_term(item, "cat", xs, (values["dim"],), TensorType(item.type_of(xs[0]).dtype, None), span)
-    if prim in ("split", "chunk"):
-        return split(item, x, values, span)
-    return prim_term(item, prim, (x,), (), item.type_of(x), span)
+HALVES = {"bf16", "f16"}
 
 
 def prim_term(
@@ -58,9 +36,14 @@ def prim_term(
     return item.intern(Prim(op, args, params, 0, type_, span))
 
 
+# ---- elementwise
+
+
 def cast(item: Item, x: Term, dtype: Scalar, span: Span) -> Term:
     """`to(x, t)`; a cast to the own dtype is nothing."""
     target = as_dtype(dtype)
+    if target is None and not isinstance(dtype, Ref | Apply | Wild):
+        raise Problem("RW217", "this is no dtype", span, "`to(x, bf16)`, `to(x, w.dtype)`")
     have = item.type_of(x)
     if target is not None and have.dtype is not None and item.solver.dtype(target) == have.dtype:
         return x
@@ -71,139 +54,136 @@ def binary(item: Item, op: str, left: Term, right: Term, span: Span) -> Term:
     """An elementwise primitive of two terms. A promotion is written out as a cast; a number takes the other's dtype."""
     a, b = item.type_of(left), item.type_of(right)
     if isinstance(right, Number) or isinstance(left, Number):
+        _no_text((left, right), span)
         return prim_term(item, op, (left, right), (), b if isinstance(left, Number) else a, span)
     dtype = item.solver.promote(a.dtype, b.dtype, span)
     if dtype is not None:
+        _ranks_promote(a, b, span)
         left, right = (
             t if ty.dtype is None or item.solver.dtype(ty.dtype) == dtype else cast(item, t, dtype, span)
             for t, ty in ((left, a), (right, b))
         )
-    type_ = TensorType(dtype, item.solver.broadcast(a.shape, b.shape))
+    type_ = TensorType(dtype, item.solver.broadcast(a.shape, b.shape, span))
     return prim_term(item, op, (left, right), (), type_, span)
 
 
+def _no_text(terms: tuple[Term, Term], span: Span) -> None:
+    for t in terms:
+        value = t.value if isinstance(t, Number) else None
+        dtype = isinstance(value, Dtype | DtypeVar)
+        if dtype or (isinstance(value, Lit) and not isinstance(value.value, int | float)):
+            raise Problem(
+                "RW310", "a number or a tensor is needed here", span, "text, lists and dtypes have no arithmetic"
+            )
+
+
+def _ranks_promote(a: TensorType, b: TensorType, span: Span) -> None:
+    """RW301 where torch would not promote: a 0-d tensor takes the dtype of a 16-bit tensor beside it."""
+    for scalar, other in ((a, b), (b, a)):
+        if scalar.shape == () and other.shape != () and _is(scalar.dtype, {"f32", "f64"}) and _is(other.dtype, HALVES):
+            message = f"a 0-d {shown(scalar.dtype)} does not widen {shown(other.dtype)}: torch would round it"
+            raise Problem(
+                "RW301", message, span, "write the cast: `f32(...)`, or give the scalar a dim: `reshape(s, [1])`"
+            )
+
+
+def _is(dtype: Any, members: set[str]) -> bool:
+    mine = dtype.members if isinstance(dtype, DtypeVar) else (dtype.name,) if isinstance(dtype, Dtype) else ("?",)
+    return set(mine) <= members
+
+
+def relu(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
+    """`max(x, 0)`."""
+    return clamp(item, prim, {"x": values["x"], "lo": Number(Lit(0))}, span)
+
+
+def square(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
+    """`x * x`."""
+    return binary(item, "mul", values["x"], values["x"], span)
+
+
+def pow(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
+    """`pow(x, 2)`."""
+    if values["exponent"] not in (Lit(2), Lit(2.0)):
+        raise Problem("RW129", "`pow` takes the exponent 2", span, "write `x * x * x` for another")
+    return square(item, prim, values, span)
+
+
+def clamp(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
+    """`clamp(x, lo, hi)`; a bound may be `none`."""
+    bounds = (values.get(n) or Number(Lit(None)) for n in ("lo", "hi"))
+    bounds = tuple(Number(Lit(None)) if b == Lit(None) else b for b in bounds)
+    return prim_term(item, "clamp", (values["x"], *bounds), (), item.type_of(values["x"]), span)
+
+
+def to(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
+    """`to(x, t)`."""
+    return cast(item, values["x"], values["dtype"], span)
+
+
+def matmul_call(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
+    """`matmul(x, y)`."""
+    return matmul(item, values["x"], values["y"], span)
+
+
 def matmul(item: Item, left: Term, right: Term, span: Span) -> Term:
-    """`a @ b`: [*B, K] @ [K, N] -> [*B, N]."""
+    """`a @ b`: [*B, K] @ [K, N] -> [*B, N]. Both have one dtype."""
     a, b = item.type_of(left), item.type_of(right)
-    shape = None if not a.shape or not b.shape else (*a.shape[:-1], b.shape[-1])
+    item.solver.unify_dtype(a.dtype, b.dtype, span, "the right side of `@`")
+    shape = None
+    if a.shape and b.shape and len(b.shape) == 2:
+        inner, outer = a.shape[-1], b.shape[0]
+        if isinstance(inner, Dim) and isinstance(outer, Dim):
+            item.solver.unify_dim(inner, outer, span, "`@`")
+            shape = (*a.shape[:-1], b.shape[-1])
     return prim_term(item, "matmul", (left, right), (), TensorType(a.dtype, shape), span)
 
 
-def as_axes(scalar: Scalar, shape: Shape | None) -> Lit:
-    """Axes counted from the end, as a tuple literal; () is all axes."""
-    value = getattr(scalar, "value", None)
-    axes = value if isinstance(value, tuple) else (value,)
-    ranked = shape is not None and not any(isinstance(d, Star) for d in shape)
-    return Lit(tuple(a - len(shape) if isinstance(a, int) and a >= 0 and ranked and shape else a for a in axes))
+# ---- reductions
 
 
-def reduce(item: Item, op: str, x: Term, axes: Lit, keepdim: Scalar, span: Span) -> Term:
-    """A reduction over `axes`."""
+def reduce(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
+    """`amax`, `mean`, `sum`, `var` over axes."""
+    x, keepdim = values["x"], values["keepdim"]
     type_ = item.type_of(x)
+    axes = as_axes(values["dims"], type_.shape, span)
+    if keepdim not in (Lit(True), Lit(False)) and not isinstance(keepdim, Ref | Wild):
+        raise Problem("RW310", "`keepdim` is `true` or `false`", span, "`keepdim=true`")
     shape: Shape | None = None
-    if not axes.value:
-        shape = ()
-    elif type_.shape is not None and all(isinstance(a, int) and a < 0 and -a <= len(type_.shape) for a in axes.value):
-        keep: list[Dim | Star] = []
-        for i, d in enumerate(type_.shape):
-            if i - len(type_.shape) not in axes.value:
-                keep.append(d)
-            elif keepdim == Lit(True):
-                keep.append(dims.constant(1))
-        shape = tuple(keep)
-    return prim_term(item, op, (x,), (axes, keepdim), TensorType(type_.dtype, shape), span)
+    if axes == Lit(()):
+        shape = () if keepdim == Lit(False) else None
+    elif type_.shape is not None and isinstance(axes, Lit) and keepdim in (Lit(True), Lit(False)):
+        shape = _reduced(type_.shape, items(axes) or (), keepdim == Lit(True))
+    return prim_term(item, prim, (x,), (axes, keepdim), TensorType(type_.dtype, shape), span)
 
 
-def reshape(item: Item, op: str, x: Term, shape: Scalar, span: Span) -> Term:
-    """`reshape(x, [..])`. A `_` in the list is the size that fits: an open dim."""
-    type_ = item.type_of(x)
-    if isinstance(shape, Apply) and shape.op == "list":
-        target = tuple(_target(item, a) for a in shape.args)
-        params: tuple[Scalar, ...] = (Apply("shape_list", target),)
-        return prim_term(item, op, (x,), params, TensorType(type_.dtype, target), span)
-    if isinstance(shape, Lit) and isinstance(shape.value, tuple):
-        target = tuple(dims.constant(n) for n in shape.value)
-        return prim_term(item, op, (x,), (Apply("shape_list", target),), TensorType(type_.dtype, target), span)
-    if isinstance(shape, Apply) and shape.op == "shape" and len(shape.args) == 1:
-        of = item.type_of(shape.args[0])
-        if of.shape is not None:
-            return prim_term(item, op, (x,), (Apply("shape_list", of.shape),), TensorType(type_.dtype, of.shape), span)
-    return prim_term(item, op, (x,), (shape,), TensorType(type_.dtype, None), span)
-
-
-def _target(item: Item, scalar: Scalar | Star) -> Dim | Star:
-    if isinstance(scalar, Star):
-        return scalar
-    return dims.name(item.solver.fresh("_")) if isinstance(scalar, Wild) else as_dim(scalar)
-
-
-def unsqueeze(item: Item, x: Term, dim: Scalar, span: Span) -> Term:
-    """`unsqueeze(x, d)` as a reshape."""
-    shape = item.type_of(x).shape
-    at = getattr(dim, "value", None)
-    if shape is None or not isinstance(at, int) or any(isinstance(d, Star) for d in shape):
-        raise Problem("RW303", "unsqueeze needs an operand of known rank and a literal axis", span)
-    at = at + len(shape) + 1 if at < 0 else at
-    target = (*shape[:at], dims.constant(1), *shape[at:])
-    return prim_term(
-        item, "reshape", (x,), (Apply("shape_list", target),), TensorType(item.type_of(x).dtype, target), span
-    )
-
-
-def permute(item: Item, x: Term, order: Scalar, span: Span) -> Term:
-    """`permute(x, [..])`."""
-    type_ = item.type_of(x)
-    value = getattr(order, "value", None)
-    shape = None
-    if isinstance(value, tuple) and type_.shape is not None and len(type_.shape) == len(value):
-        shape = tuple(type_.shape[i] for i in value)
-    return prim_term(item, "permute", (x,), (order,), TensorType(type_.dtype, shape), span)
-
-
-def slice_last(item: Item, x: Term, start: Scalar | None, stop: Scalar | None, step: Scalar | None, span: Span) -> Term:
-    """`x[..., start:stop:step]`."""
-    type_ = item.type_of(x)
-    params = (Lit(-1), start or Lit(0), stop or Lit(None), step or Lit(1))
-    shape: Shape | None = None
-    if type_.shape and isinstance(type_.shape[-1], Dim) and params[3] in (Lit(1), Lit(2)):
-        end = type_.shape[-1] if stop is None else as_dim(stop)
-        size = dims.combine("-", end, as_dim(start or Lit(0)))
-        if params[3] == Lit(2):
-            size = dims.combine(
-                "//", dims.combine("+", size, dims.constant(1 if start is None else 0)), dims.constant(2)
-            )
-            half = dims.exact_quotient(type_.shape[-1], 2)
-            size = half if half is not None and stop is None else size
-        shape = (*type_.shape[:-1], size)
-    return prim_term(item, "slice", (x,), params, TensorType(type_.dtype, shape), span)
-
-
-def split(item: Item, x: Term, values: dict[str, Any], span: Span) -> tuple[Term, ...]:
-    """`split(x, [a, b], d)` and `chunk(x, n, d)` as slices."""
-    type_, dim = item.type_of(x), values["dim"]
-    shape = type_.shape
-    axis = getattr(dim, "value", None)
-    if isinstance(axis, int) and axis >= 0 and shape is not None and not any(isinstance(d, Star) for d in shape):
-        axis -= len(shape)
-    size = shape[axis] if shape and isinstance(axis, int) and -axis <= len(shape) else None
-    if not isinstance(size, Dim):
-        raise Problem("RW303", "the axis that is split needs a known size", span)
-    if "chunks" in values:
-        n = values["chunks"].value
-        sizes: list[Dim] = [dims.combine("//", size, dims.constant(n))] * n
-    else:
-        given = values["sizes"]
-        listed = given.args if isinstance(given, Apply) and given.op == "list" else tuple(map(Lit, given.value))
-        sizes = [as_dim(s) for s in listed]
-    out: list[Term] = []
-    start = dims.constant(0)
-    for i, n in enumerate(sizes):
-        stop = dims.add(start, n)
-        end: Scalar = Lit(None) if i == len(sizes) - 1 else Size(stop)
-        new = TensorType(type_.dtype, (*shape[:axis], n, *shape[axis:][1:]) if shape else None)
-        out.append(prim_term(item, "slice", (x,), (Lit(axis), Size(start), end, Lit(1)), new, span))
-        start = stop
+def _reduced(shape: Shape, axes: tuple[int, ...], keep: bool) -> Shape | None:
+    """The shape after a reduction; None where an axis may lie among the leading ones."""
+    tail = len(shape) - (1 if shape and isinstance(shape[0], Star) else 0)
+    if any(a >= 0 or -a > tail for a in axes):
+        return None
+    out: list[Dim | Star] = []
+    for i, d in enumerate(shape):
+        if i - len(shape) not in axes:
+            out.append(d)
+        elif keep:
+            out.append(dims.constant(1))
     return tuple(out)
 
 
-__all__ = ["UNKNOWN", "Operand", "binary", "build", "cast", "slice_last"]
+def as_axes(scalar: Scalar, shape: Shape | None, span: Span) -> Scalar:
+    """Axes counted from the end, sorted, as a tuple literal; () is all axes. An attribute stays what it is."""
+    if isinstance(scalar, Ref | Apply | Wild | Size):
+        return scalar
+    listed = items(scalar)
+    axes: tuple[Any, ...] = (getattr(scalar, "value", None),) if listed is None else listed
+    if not all(type(a) is int for a in axes):
+        raise Problem("RW310", "an axis is a whole number", span, "`-1` is the last; several: `[-2, -1]`")
+    ranked = shape is not None and not any(isinstance(d, Star) for d in shape)
+    if ranked and shape is not None:
+        if any(not -len(shape) <= a < len(shape) for a in axes):
+            raise Problem(
+                "RW303", f"{show(shape)} has no axis {', '.join(map(str, axes))}", span, "`-1` is the last axis"
+            )
+        axes = tuple(a - len(shape) if a >= 0 else a for a in axes)
+    return Lit(tuple(sorted(axes)))

@@ -1,0 +1,41 @@
+"""Calls of built-ins: which function makes the term of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fxrewrite.dsl.check import shapes, typing
+from fxrewrite.dsl.check.scope import Item, Value
+from fxrewrite.dsl.syntax import Span
+
+
+def build(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
+    """The term of a built-in call. `values`: its arguments by name, terms and scalars."""
+    maker = _MAKERS.get(prim)
+    if maker is not None:
+        return maker(item, prim, values, span)
+    x = values["x"]
+    if "y" in values:
+        return typing.binary(item, prim, x, values["y"], span)
+    return typing.prim_term(item, prim, (x,), (), item.type_of(x), span)
+
+
+_MAKERS: dict[str, Callable[[Item, str, dict[str, Any], Span], Value]] = {
+    "relu": typing.relu,
+    "square": typing.square,
+    "pow": typing.pow,
+    "clamp": typing.clamp,
+    "to": typing.to,
+    "matmul": typing.matmul_call,
+    **dict.fromkeys(("amax", "mean", "sum", "var"), typing.reduce),
+    "reshape": shapes.reshape,
+    "expand": shapes.reshape,
+    "unsqueeze": shapes.unsqueeze,
+    "permute": shapes.permute,
+    "cat": shapes.cat,
+    "slice": shapes.slice,
+    "slice_scatter": shapes.slice,
+    "split": shapes.split,
+    "chunk": shapes.split,
+}

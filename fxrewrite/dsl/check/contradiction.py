@@ -1,0 +1,154 @@
+"""Conditions that can never hold together: `G == 32` with `G in {64, 128}`. What is not plain counts as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from attrs import define, field
+
+from fxrewrite.dsl.check import conditions
+from fxrewrite.dsl.core import Apply, Attribute, Dtype, Lit, Ref, Scalar, Size
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def never(conds: Iterable[Scalar], attributes: Iterable[Attribute] = ()) -> tuple[Scalar, ...] | None:
+    """The conditions among `conds` that cannot hold together (or with the domain of an attribute); None if they may."""
+    facts = _Facts({a.name: a for a in attributes})
+    for condition in conditions.conjuncts(conds):
+        if condition == conditions.FALSE:
+            return (condition,)
+        clash = facts.add(condition)
+        if clash is not None:
+            return clash
+    return None
+
+
+@define
+class _Facts:
+    """What each quantity may be by the conditions seen so far."""
+
+    attributes: Mapping[str, Attribute]
+    allowed: dict[Any, tuple[list[Any], Scalar]] = field(factory=dict[Any, tuple[list[Any], Scalar]])
+    excluded: dict[Any, list[tuple[Any, Scalar]]] = field(factory=dict[Any, list[tuple[Any, Scalar]]])
+    bounds: dict[Any, list[tuple[str, Any, Scalar]]] = field(factory=dict[Any, list[tuple[str, Any, Scalar]]])
+    true: dict[Scalar, Scalar] = field(factory=dict[Scalar, Scalar])
+
+    def add(self, condition: Scalar) -> tuple[Scalar, ...] | None:
+        opposite = conditions.negate(condition)
+        if opposite in self.true:
+            return (self.true[opposite], condition)
+        self.true[condition] = condition
+        values = one_of(condition)
+        if values is not None:
+            return self._allow(values[0], values[1], condition)
+        if isinstance(condition, Apply) and condition.op == "not":
+            values = one_of(condition.args[0])
+            if values is not None:
+                self.excluded.setdefault(values[0], []).extend((v, condition) for v in values[1])
+                return self._allow(values[0], self._domain(values[0]), condition)
+        bound = _bound(condition)
+        if bound is None:
+            return None
+        key, op, value = bound
+        self.bounds.setdefault(key, []).append((op, value, condition))
+        return self._crossed(key) or self._allow(key, self._domain(key), condition)
+
+    def _domain(self, key: Any) -> list[Any] | None:
+        if key in self.allowed:
+            return self.allowed[key][0]
+        return domain(self.attributes.get(key)) if isinstance(key, str) else None
+
+    def _allow(self, key: Any, values: list[Any] | None, condition: Scalar) -> tuple[Scalar, ...] | None:
+        if values is None:
+            return None
+        have = self._domain(key)
+        before = self.allowed[key][1] if key in self.allowed else condition
+        left = [v for v in values if have is None or _holds(v, have)]
+        left = [v for v in left if not any(_same(v, x) for x, _ in self.excluded.get(key, ()))]
+        left = [v for v in left if all(_within(v, op, bound) for op, bound, _ in self.bounds.get(key, ()))]
+        if not left:
+            others = [c for _, c in self.excluded.get(key, ())] + [c for _, _, c in self.bounds.get(key, ())]
+            return tuple(dict.fromkeys((before, *others, condition)))
+        self.allowed[key] = (left, condition)
+        return None
+
+    def _crossed(self, key: Any) -> tuple[Scalar, ...] | None:
+        """A lower bound above an upper one."""
+        bounds = self.bounds[key]
+        for op, low, a in bounds:
+            for other, high, b in bounds:
+                if op in (">", ">=") and other in ("<", "<="):
+                    strict = op == ">" or other == "<"
+                    if low > high or (strict and low == high):
+                        return (a, b)
+        return None
+
+
+def one_of(condition: Scalar) -> tuple[Any, list[Any]] | None:
+    """The quantity that a condition is about, and the values that it allows: `G in {64, 128}` is ("G", [64, 128])."""
+    if isinstance(condition, Ref):
+        return condition.name, [True]
+    if not isinstance(condition, Apply):
+        return None
+    if condition.op == "not" and isinstance(condition.args[0], Ref):
+        return condition.args[0].name, [False]
+    if condition.op == "dtype_in":
+        return key_of(condition.args[0]), list(condition.args[1:])
+    if condition.op == "==":
+        for a, b in (condition.args, condition.args[::-1]):
+            if isinstance(b, Lit | Dtype) and not isinstance(a, Lit | Dtype):
+                return key_of(a), [conditions.plain(b)]
+    if condition.op == "or":
+        left, right = one_of(condition.args[0]), one_of(condition.args[1])
+        if left is not None and right is not None and left[0] == right[0]:
+            return left[0], [*left[1], *right[1]]
+    return None
+
+
+def key_of(x: Any) -> Any:
+    """What names a quantity: the name of an attribute or dim, else the scalar itself."""
+    if isinstance(x, Ref):
+        return x.name
+    if isinstance(x, Size) and x.dim.name:
+        return x.dim.name
+    return x
+
+
+def domain(a: Attribute | None) -> list[Any] | None:
+    """The values that an attribute may have, where they are few."""
+    if a is None:
+        return None
+    values = [False, True] if a.type == "bool" else list(a.domain) if a.domain is not None else None
+    return [*values, None] if values is not None and a.optional else values
+
+
+def _bound(condition: Scalar) -> tuple[Any, str, Any] | None:
+    negated = isinstance(condition, Apply) and condition.op == "not"
+    inner = condition.args[0] if negated and isinstance(condition, Apply) else condition
+    if not isinstance(inner, Apply) or inner.op not in _MIRRORED:
+        return None
+    left, right = inner.args
+    op = inner.op
+    if isinstance(left, Lit):
+        left, right, op = right, left, _MIRRORED[op]
+    if not isinstance(right, Lit) or not conditions.number(right) or isinstance(left, Lit):
+        return None
+    if negated:
+        op = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[op]
+    return key_of(left), op, right.value
+
+
+def _same(a: Any, b: Any) -> bool:
+    return isinstance(a, bool) == isinstance(b, bool) and a == b
+
+
+def _holds(value: Any, values: list[Any]) -> bool:
+    return any(_same(value, v) for v in values)
+
+
+def _within(value: Any, op: str, bound: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
+    return conditions.ORDER[op](value, bound)

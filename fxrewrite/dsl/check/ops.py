@@ -1,0 +1,380 @@
+"""Vocabulary ops to core: signature, equations, `requires`, forms and providers."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+
+from fxrewrite.dsl import syntax
+from fxrewrite.dsl.check import conditions
+from fxrewrite.dsl.check.contradiction import domain, never
+from fxrewrite.dsl.check.expressions import Elaborator
+from fxrewrite.dsl.check.places import names_in, outputs_span
+from fxrewrite.dsl.check.problem import Problem, closest
+from fxrewrite.dsl.check.scope import Item, Scope
+from fxrewrite.dsl.check.signatures import determined, say
+from fxrewrite.dsl.check.spellings import Spell, map_pins, spelled_at, spelling
+from fxrewrite.dsl.check.terms import names_of
+from fxrewrite.dsl.check.zonk import Zonk
+from fxrewrite.dsl.core import (
+    NO_DEFAULT,
+    Apply,
+    Attribute,
+    Case,
+    DtypeVar,
+    Nothing,
+    OpDef,
+    Operand,
+    OperandInfo,
+    Ref,
+    ResultInfo,
+    Scalar,
+    TensorType,
+)
+from fxrewrite.dsl.dims import Dim, Star, names
+from fxrewrite.dsl.wording import said
+
+if TYPE_CHECKING:
+    from fxrewrite.dsl.check.program import Checker
+
+PROPERTIES = ("rowwise", "elementwise", "commutative", "writes", "reads", "collective")
+EFFECTS = ("writes", "reads", "collective")
+MAX_ASKED = 6  # attributes whose combinations are tried
+
+
+# ---- signature
+
+
+def op_signature(checker: Checker, op: syntax.Op) -> OpDef:
+    """The signature of an op, before its equations are looked at."""
+    unique(checker, op.span, op.params)
+    attrs = tuple(checker.signatures.attribute(p) for p in op.params.attributes)
+    own = {a.name for a in attrs}
+    operands = tuple(_operand(checker, p, own) for p in op.params.operands)
+    classes = {o.type.dtype.key for o in operands if isinstance(o.type.dtype, DtypeVar)}
+    results = tuple(checker.signatures.result(r, own, classes) for r in op.results)
+    _result_names(checker, op, results)
+    rowwise, effects = properties(checker, op.properties, op.name, {o.name for o in operands}, own)
+    if not op.equations and op.ref is None:
+        hint = 'write `= ...`, or `ref "package:function"`: a form only says how the op looks'
+        raise Problem(
+            "RW225",
+            f"{op.name} has no meaning: neither an equation nor a `ref`",
+            checker.places.word(op.span, op.name),
+            hint,
+        )
+    sig = OpDef(op.name, operands, attrs, results, (), rowwise=rowwise, ref=op.ref, contract=op.contract, doc=op.doc,
+                span=op.span, effects=effects)  # fmt: skip
+    _dims(checker, op, sig)
+    return sig
+
+
+def unique(checker: Checker, span: syntax.Span, params: syntax.Params) -> None:
+    """RW208 where two parameters have one name."""
+    seen: set[str] = set()
+    for p in (*params.operands, *params.attributes):
+        if p.name in seen:
+            place = checker.places.word(p.span, p.name)
+            raise Problem("RW208", f"`{p.name}` is declared twice", place, "choose another name")
+        seen.add(p.name)
+
+
+def _operand(checker: Checker, p: syntax.Param, own: set[str]) -> OperandInfo:
+    info = checker.signatures.operand(p, own)
+    if info is None:
+        place = checker.places.word(p.span, p.name)
+        raise Problem("RW308", f"`{p.name}` needs a type: only a fusion infers them", place, f"`{p.name}: real[*B, D]`")
+    return info
+
+
+def _result_names(checker: Checker, op: syntax.Op, results: tuple[ResultInfo, ...]) -> None:
+    for i, r in enumerate(results):
+        if any(r.name == other.name for other in results[:i]):
+            place = checker.places.word(op.results[i].span, r.name)
+            raise Problem("RW206", f"two results are called {r.name}", place, "name each: `-> (q: T, s: U)`")
+
+
+def _dims(checker: Checker, op: syntax.Op, sig: OpDef) -> None:
+    """RW304 where the sizes of the operands do not say what a dim is."""
+    known = determined([o.type for o in sig.operands], {a.name for a in sig.attributes if a.type == "int"})
+    stars = {d.name for o in sig.operands for d in o.type.shape or () if isinstance(d, Star)}
+    texts = [*((o.type, p.type) for o, p in zip(sig.operands, op.params.operands))]
+    for type_, text in (*texts, *((r.type, t.type) for r, t in zip(sig.results, op.results))):
+        for dim in type_.shape or ():
+            assert text is not None
+            if isinstance(dim, Star) and dim.name not in stars:
+                place = checker.places.word(text.span, dim.name)
+                hint = "use the name that an operand has"
+                raise Problem("RW304", f"no operand has the leading axes `*{dim.name}`", place, hint)
+            if isinstance(dim, Dim) and not names(dim) <= known:
+                raise undetermined(checker, text.span, dim, known)
+
+
+def undetermined(checker: Checker, span: syntax.Span, dim: Dim, known: set[str]) -> Problem:
+    """RW304: one size and more than one name that nothing else says."""
+    unknown = sorted(names(dim) - known)
+    listed = " and ".join(f"`{n}`" for n in unknown)
+    message = f"nothing says what {listed} {'is' if len(unknown) == 1 else 'are'}: one size, {dim}"
+    hint = f"give it: an attribute (`; {unknown[0]}: int`), or the shape of another operand"
+    return Problem("RW304", message, checker.places.word(span, unknown[0]), hint)
+
+
+def properties(
+    checker: Checker, found: tuple[syntax.Property, ...], name: str, operands: set[str], attrs: set[str]
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The row-wise operands and the effects (kind, key) that properties declare."""
+    rowwise: tuple[str, ...] = ()
+    effects: list[tuple[str, str]] = []
+    for prop in found:
+        place = checker.places.word(prop.span, prop.name)
+        if prop.name not in PROPERTIES:
+            hint = closest(prop.name, PROPERTIES) or f"one of {', '.join(PROPERTIES)}"
+            raise Problem("RW226", f"unknown property `{prop.name}`", place, hint)
+        known = operands | attrs if prop.name in EFFECTS else operands
+        for n in prop.names:
+            if n not in known:
+                at = checker.places.word(prop.span, n)
+                hint = closest(n, known) or f"its operands: {', '.join(sorted(operands))}"
+                raise Problem("RW202", f"`{n}` is no operand of {name}", at, hint)
+        if prop.name in ("rowwise", "elementwise"):
+            rowwise = tuple(dict.fromkeys((*rowwise, *prop.names)))
+        elif prop.name in EFFECTS:
+            effects += [(prop.name, n) for n in prop.names]
+    return rowwise, tuple(effects)
+
+
+# ---- scope
+
+
+def op_scope(checker: Checker, sig: OpDef) -> tuple[Elaborator, Scope]:
+    """An item and the scope in which the text of an op stands: operands, attributes, dims."""
+    item = Item(sig.name, checker.places, sig.span or syntax.Span("", 1, 1, 1, 1))
+    item.own = {a.name: a for a in sig.attributes}
+    scope = Scope(item, item.span.file)
+    for o in sig.operands:
+        declare_dims(item, scope, o.type)
+        declare_class(item, scope, o.type, rigid=True)
+        scope.names[o.name] = item.intern(Operand(o.name, o.type, o.optional, o.star, span=o.span))
+    for a in sig.attributes:
+        item.solver.used.add(a.name)
+        item.solver.rigid.add(a.name)
+        scope.names[a.name] = Ref(a.name)
+        if a.type == "dtype" and a.domain is not None:
+            item.solver.domains[a.name] = frozenset(d.name for d in a.domain)
+    for r in sig.results:
+        for d in r.type.shape or ():
+            item.solver.used |= {d.name} if isinstance(d, Star) else names(d)
+    return Elaborator(checker, item), scope
+
+
+def declare_dims(item: Item, scope: Scope, type_: TensorType) -> None:
+    """The dims of a written type are the item's own."""
+    for d in type_.shape or ():
+        for n in {d.name} if isinstance(d, Star) else names(d):
+            if n not in item.own:
+                item.solver.rigid.add(n)
+                item.solver.used.add(n)
+                scope.dims[n] = d if isinstance(d, Star) else Dim(((n, 1),))
+
+
+def declare_class(item: Item, scope: Scope, type_: TensorType, rigid: bool) -> None:
+    """The dtype class of a written type is one dtype in the item."""
+    if isinstance(type_.dtype, DtypeVar):
+        item.solver.used.add(type_.dtype.key)
+        scope.classes[type_.dtype.key] = type_.dtype
+        if rigid:
+            item.solver.rigid.add(type_.dtype.key)
+
+
+# ---- the whole op
+
+
+def check_op(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
+    """Equations, `requires`, forms and providers of an op. What is refused is left out, with a diagnostic."""
+    requires = checker.guard(lambda: _requires(checker, op, sig), op.name) or ()
+    sig = evolve(sig, requires=requires)
+    equations: list[Case] = []
+    for i, equation in enumerate(op.equations):
+        case = checker.guard(lambda e=equation, i=i: _equation(checker, op, sig, e, i, equations), op.name)
+        if case is None:
+            break
+        equations.append(case)
+    if len(equations) == len(op.equations) and op.ref is None:
+        checker.guard(lambda: _complete(checker, op, sig, equations), op.name)
+    checker.guard(lambda: check_samples(checker, op.samples, sig))
+    return with_spellings(checker, evolve(sig, equations=tuple(equations)), op.forms, op.impls)
+
+
+def with_spellings(
+    checker: Checker, sig: OpDef, forms: tuple[syntax.Form, ...], impls: tuple[syntax.Impl, ...]
+) -> OpDef:
+    """`sig` with its forms and providers."""
+    for spell in (*forms, *impls):
+        sig = checker.guard(lambda spell=spell, sig=sig: add_spelling(checker, sig, spell)) or sig
+    return sig
+
+
+def add_spelling(checker: Checker, sig: OpDef, spell: Spell) -> OpDef:
+    """`sig` with one more form or provider; RW208 where it has one of that name."""
+    form = isinstance(spell, syntax.Form)
+    have = sig.forms if form else sig.impls
+    if any(c.name == spell.name for c in have):
+        kind = "a form" if form else "an impl"
+        place = spelled_at(checker.places, spell)
+        raise Problem("RW208", f"{sig.name} has {kind} called `{spell.name}` already", place, "choose another name")
+    elab, scope = op_scope(checker, sig)
+    scope.file = spell.span.file
+    case = spelling(elab, spell, scope, sig)
+    return evolve(sig, forms=(*sig.forms, case)) if form else evolve(sig, impls=(*sig.impls, case))
+
+
+def _requires(checker: Checker, op: syntax.Op, sig: OpDef) -> tuple[Scalar, ...]:
+    elab, scope = op_scope(checker, sig)
+    scope.add_parts(op.where)
+    conds = elab.conditions(op.requires, scope)
+    possible(checker, conds, sig.attributes, op.requires)
+    return Zonk(elab.item)((*conds, *elab.item.solver.guards))
+
+
+def possible(
+    checker: Checker, conds: tuple[Scalar, ...], attributes: tuple[Attribute, ...], texts: tuple[Any, ...]
+) -> None:
+    """RW404 where conditions can never hold together."""
+    clash = never(conds, attributes)
+    if clash is None or not texts:
+        return
+    shown = " and ".join(map(said, clash))
+    message = "this guard is never true" + (f": {shown}" if clash != (conditions.FALSE,) else "")
+    raise Problem("RW404", message, texts[-1].span, "remove it, or mend the values")
+
+
+def check_samples(checker: Checker, samples: tuple[syntax.Sample, ...], sig: OpDef) -> None:
+    """RW202 where a `sample` is for nothing that the op has."""
+    known = {o.name for o in sig.operands} | {a.name for a in sig.attributes}
+    for t in (*(o.type for o in sig.operands), *(r.type for r in sig.results)):
+        for d in t.shape or ():
+            known |= {d.name} if isinstance(d, Star) else names(d)
+    for s in samples:
+        if s.name not in known:
+            place = checker.places.word(s.span, s.name)
+            hint = closest(s.name, known) or f"one of {', '.join(sorted(known))}"
+            raise Problem("RW202", f"`{s.name}` is no operand, attribute or dim of {sig.name}", place, hint)
+
+
+# ---- equations
+
+
+def _equation(
+    checker: Checker, op: syntax.Op, sig: OpDef, equation: syntax.Equation, index: int, earlier: list[Case]
+) -> Case:
+    elab, scope = op_scope(checker, sig)
+    results = frozenset(r.name for r in sig.results)
+    scope.add_parts(op.where, results)
+    conds = elab.conditions(equation.when, scope)
+    scope.present = conditions.present(conds)
+    pins = {n: v for n, v in map_pins(conds) if n in elab.item.own or (v is None and n in scope.names)}
+    for name, value in pins.items():
+        scope.names[name] = Nothing() if name not in elab.item.own else conditions.literal(value)
+    outputs = elab.outputs(equation.outputs, scope)
+    if len(outputs) != len(sig.results):
+        message = (
+            f"{op.name} has {len(sig.results)} results ({', '.join(sorted(results))}), and this gives {len(outputs)}"
+        )
+        raise Problem("RW224", message, outputs_span(equation.outputs), "give one value for each")
+    for (_, term, text), r in zip(outputs, sig.results):
+        elab.item.solver.unify(r.type, elab.item.type_of(term), text.span, f"result `{r.name}` of {op.name}")
+    zonk = Zonk(elab.item)
+    terms = zonk(tuple(t for _, t, _ in outputs))
+    pins |= _defaults(checker, equation, sig, {*pins, *names_of((terms, conds))})
+    guards = [*conds, *(conditions.negate(_holds(e, sig)) for e in earlier), *elab.item.solver.guards]
+    made = tuple(conditions.conjuncts(conditions.substitute(zonk(g), pins) for g in guards))
+    if conditions.FALSE in made or never((*made, *_as_conditions(pins, sig)), sig.attributes) is not None:
+        place = equation.when[-1].span if equation.when else outputs_span(equation.outputs)
+        raise Problem(
+            "RW404", f"this equation of {op.name} never stands: one above holds wherever it would", place, "remove it"
+        )
+    name = f"equation{index}" if index else "definition"
+    return Case(name, terms, tuple(pins.items()), made, zonk(tuple(elab.item.named)), span=equation.span)
+
+
+def _all_used(checker: Checker, op: syntax.Op, sig: OpDef, equations: list[Case]) -> None:
+    """RW221 where no equation uses an attribute."""
+    texts = {v.name for v in names_in((op.equations, op.where, op.requires))}
+    used = texts | names_of(tuple((e.outputs, e.guards) for e in equations))
+    for p in op.params.attributes:
+        if p.name not in used and not _in_types(sig, p.name):
+            place = checker.places.word(p.span, p.name)
+            raise Problem(
+                "RW221", f"the definition of {op.name} does not use `{p.name}`", place, "remove it, or use it"
+            )
+
+
+def _defaults(checker: Checker, equation: syntax.Equation, sig: OpDef, said_: set[str]) -> dict[str, Any]:
+    """An equation that does not say an attribute stands for its default only; RW215 where it has none."""
+    found: dict[str, Any] = {}
+    for a in sig.attributes:
+        if a.name in said_ or _in_types(sig, a.name):
+            continue
+        if a.default is NO_DEFAULT:
+            hint = f"use `{a.name}`, or remove the attribute"
+            raise Problem(
+                "RW215",
+                f"the definition of {sig.name} says nothing of `{a.name}`",
+                outputs_span(equation.outputs),
+                hint,
+            )
+        found[a.name] = a.default
+    return found
+
+
+def _in_types(sig: OpDef, name: str) -> bool:
+    """Is an attribute a dtype, a dim or the layout of an operand or result?"""
+    types = [o.type for o in sig.operands] + [r.type for r in sig.results]
+    return any(
+        Ref(name) in (t.dtype, t.layout) or any(isinstance(d, Dim) and name in names(d) for d in t.shape or ())
+        for t in types
+    )
+
+
+def _as_conditions(pins: dict[str, Any], sig: OpDef) -> list[Scalar]:
+    return [_pinned(name, value, sig) for name, value in pins.items()]
+
+
+def _pinned(name: str, value: Any, sig: OpDef) -> Scalar:
+    """`name == value` as `when` would say it."""
+    operand = next((o for o in sig.operands if o.name == name), None)
+    if operand is not None:
+        return Apply("is_none", (Operand(name, operand.type, operand.optional),))
+    if isinstance(value, bool):
+        return Ref(name) if value else Apply("not", (Ref(name),))
+    return Apply("==", (Ref(name), conditions.literal(value)))
+
+
+def _holds(case: Case, sig: OpDef) -> Scalar:
+    """Does an earlier equation hold?"""
+    return conditions.all_of((*_as_conditions(dict(case.pins), sig), *case.guards))
+
+
+def _complete(checker: Checker, op: syntax.Op, sig: OpDef, equations: list[Case]) -> None:
+    """RW407 where no equation holds for some values of attributes that have few."""
+    _all_used(checker, op, sig, equations)
+    holds = [_holds(e, sig) for e in equations]
+    asked = names_of(tuple(holds)) | {n for e in equations for n, _ in e.pins}
+    few = {a.name: values for a in sig.attributes if a.name in asked and (values := domain(a)) is not None}
+    if len(few) > MAX_ASKED:
+        return
+    for combination in itertools.product(*few.values()):
+        given = dict(zip(few, combination))
+        if any(conditions.substitute(r, given) == conditions.FALSE for r in sig.requires):
+            continue
+        if all(_false(conditions.substitute(h, given)) for h in holds):
+            shown = ", ".join(f"{n} == {say(v).strip('`')}" for n, v in given.items()) or "the defaults"
+            place = checker.places.word(op.span, op.name)
+            hint = "add an equation with `when`, or make the last one hold for all: it must use each attribute"
+            raise Problem("RW407", f"no equation of {op.name} holds for {shown}", place, hint)
+
+
+def _false(condition: Scalar) -> bool:
+    return condition == conditions.FALSE or never((condition,)) is not None

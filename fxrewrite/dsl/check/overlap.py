@@ -1,0 +1,247 @@
+"""Rules against each other: one left side with two right sides (RW401), a rule that another always beats (RW402)."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from fxrewrite.dsl.check import conditions
+from fxrewrite.dsl.check.contradiction import never
+from fxrewrite.dsl.check.places import Places
+from fxrewrite.dsl.check.problem import Problem
+from fxrewrite.dsl.check.terms import children, walk
+from fxrewrite.dsl.core import (
+    Apply,
+    Dtype,
+    DtypeVar,
+    Each,
+    Extern,
+    Lit,
+    Nothing,
+    Number,
+    Operand,
+    Prim,
+    Ref,
+    Result,
+    RuleDef,
+    Size,
+    Term,
+    Wild,
+)
+from fxrewrite.dsl.diagnostics import Related
+from fxrewrite.dsl.dims import Dim, substitute
+from fxrewrite.dsl.dims import name as dim_named
+
+if TYPE_CHECKING:
+    from fxrewrite.dsl.check.program import Checker
+
+MAX_ROOTS = 4  # of a left side that are tried in every order
+COMMUTATIVE = ("add", "mul", "maximum", "minimum")
+
+
+def check_overlaps(checker: Checker, rules: list[RuleDef]) -> None:
+    """Diagnostics for every pair of rules of which one cannot stand beside the other."""
+    groups: dict[Any, list[RuleDef]] = defaultdict(list)
+    for rule in rules:
+        groups[rule.stage, *sorted(map(_key, roots(rule.left)))].append(rule)
+    for group in groups.values():
+        for a, b in itertools.combinations(group, 2):
+            checker.guard(lambda a=a, b=b: _pair(checker.places, a, b))
+
+
+def _pair(places: Places, a: RuleDef, b: RuleDef) -> None:
+    for winner, loser in ((a, b), (b, a)):
+        if loser.name in winner.over and _beats(winner, loser):
+            message = f"{loser.name} can never fire: {winner.name} matches wherever it does and stands over it"
+            related = [Related(_place(places, winner), f"{winner.name} is here")]
+            raise Problem("RW402", message, _place(places, loser), f"remove it, or narrow {winner.name}", related)
+    if b.name in a.over or a.name in b.over:
+        return
+    names = _same_left(a, b)
+    if names is None or _same_right(a, b, names):
+        return
+    message = f"{a.name} and {b.name} match the same values and build different ones"
+    related = [Related(_place(places, a), f"{a.name} is here")]
+    head = "rule" if b.right[0:1] and not isinstance(b.right[0], Result) else "rule or fusion"
+    raise Problem(
+        "RW401",
+        message,
+        _place(places, b),
+        f"write `over {a.name}` in the head of this {head}, or `over {b.name}` there",
+        related,
+    )
+
+
+def _place(places: Places, rule: RuleDef) -> Any:
+    assert rule.span is not None
+    word = places.word(rule.span, rule.name)
+    return word if word.end_column - word.column == len(rule.name) else rule.left_span or word
+
+
+# ---- left sides
+
+
+def roots(terms: tuple[Any, ...]) -> list[Any]:
+    """The calls and primitives that nothing else of a side contains, several results of one call once."""
+    found = list(dict.fromkeys(t.call if isinstance(t, Result | Extern) else t for t in terms))
+    inner = {id(x) for t in found for x in walk(t) if x is not t}
+    return [t for t in found if id(t) not in inner]
+
+
+def _key(t: Any) -> str:
+    if isinstance(t, Each):
+        body = t.body
+        return "each " + _key(body.call if isinstance(body, Result | Extern) else body)
+    return getattr(t, "op", type(t).__name__)
+
+
+def _same_left(a: RuleDef, b: RuleDef) -> Names | None:
+    """How the names of `a` are called in `b`, where both have one left side (optional operands at `none`)."""
+    for names in _pairings(roots(a.left), roots(b.left), one_to_one=True):
+        if never((*(_renamed(g, names) for g in a.guards), *b.guards)) is not None:
+            continue
+        if _types_meet(a, b, names):
+            return names
+    return None
+
+
+def _pairings(left: list[Any], right: list[Any], one_to_one: bool) -> Iterator[Names]:
+    """Every way to make the first terms the second ones by naming."""
+    if len(left) != len(right) or len(left) > MAX_ROOTS:
+        return
+    for order in itertools.permutations(right):
+        names = Names(one_to_one)
+        if all(names.match(p, t) for p, t in zip(left, order)):
+            yield names
+
+
+def _types_meet(a: RuleDef, b: RuleDef, names: Names) -> bool:
+    """May one value be the operand of both?"""
+    types = {o.name: o.type for o in b.operands}
+    for o in a.operands:
+        other = names.operands.get(o.name)
+        theirs = types.get(other.name) if isinstance(other, Operand) else None
+        if theirs is not None and not _dtypes(o.type.dtype) & _dtypes(theirs.dtype):
+            return False
+    return True
+
+
+def _dtypes(dtype: Any) -> set[str]:
+    if isinstance(dtype, DtypeVar):
+        return set(dtype.members)
+    return {dtype.name} if isinstance(dtype, Dtype) else set(ANY)
+
+
+ANY = "bf16 f16 f32 f64 e4m3fn e4m3fnuz e5m2 e8m0fnu i8 i16 i32 i64 u8 bool".split()
+
+
+def _same_right(a: RuleDef, b: RuleDef, names: Names) -> bool:
+    """Do both build the same, as far as both give an output?"""
+    mine, theirs = roots(a.right), roots(b.right)
+    return len(mine) == len(theirs) and all(names.match(x, y) for x, y in zip(mine, theirs))
+
+
+def _beats(a: RuleDef, b: RuleDef) -> bool:
+    """Does `a` match wherever `b` does, by conditions that are those of `b`, and give all that `b` gives?"""
+    if a.prefer or len(b.kept) > len(a.kept) or (a.pack, a.level, a.flag) != (b.pack, b.level, b.flag):
+        return False
+    for names in _pairings(roots(a.left), roots(b.left), one_to_one=False):
+        given = {_renamed(t, names) for t in a.left}
+        weaker = all(_renamed(g, names) in b.guards for g in a.guards)
+        if weaker and len(given) >= len(set(b.left)) and _types_cover(a, b, names):
+            return True
+    return False
+
+
+def _types_cover(a: RuleDef, b: RuleDef, names: Names) -> bool:
+    types = {o.name: o.type for o in b.operands}
+    for o in a.operands:
+        other = names.operands.get(o.name)
+        theirs = types.get(other.name) if isinstance(other, Operand) else None
+        if theirs is not None and not _dtypes(theirs.dtype) <= _dtypes(o.type.dtype):
+            return False
+    return True
+
+
+# ---- terms as patterns for terms
+
+
+@define
+class Names:
+    """What the names of one rule are in another. `one_to_one`: a name is a name; optional operands are at `none`."""
+
+    one_to_one: bool
+    operands: dict[str, Any] = field(factory=dict[str, Any])
+    scalars: dict[str, Any] = field(factory=dict[str, Any])
+
+    def match(self, p: Any, t: Any) -> bool:
+        """Is `t` what `p` is, names aside?"""
+        if isinstance(p, Operand):
+            return self._operand(p, t)
+        if isinstance(p, Ref) or (isinstance(p, Size) and p.dim.name):
+            return self._scalar(p.name if isinstance(p, Ref) else p.dim.name or "", t)
+        if self.one_to_one and isinstance(t, Operand) and t.optional:
+            return isinstance(p, Nothing)
+        if isinstance(p, Wild):
+            return isinstance(t, Wild) or not self.one_to_one
+        if type(p) is not type(t):
+            return False
+        if isinstance(p, Lit | Dtype | Dim | Nothing | Wild):
+            return p == t
+        facts = ("op", "index", "returned", "written")
+        return all(getattr(p, f, None) == getattr(t, f, None) for f in facts) and self._inside(p, t)
+
+    def _inside(self, p: Any, t: Any) -> bool:
+        mine, theirs = list(children(p)), list(children(t))
+        if len(mine) != len(theirs):
+            return False
+        if isinstance(p, Prim) and p.op in COMMUTATIVE:
+            saved = dict(self.operands), dict(self.scalars)
+            if all(self.match(a, b) for a, b in zip(mine, theirs)):
+                return True
+            self.operands, self.scalars = saved
+            theirs[0], theirs[1] = theirs[1], theirs[0]
+        return all(self.match(a, b) for a, b in zip(mine, theirs))
+
+    def _operand(self, p: Operand, t: Any) -> bool:
+        if self.one_to_one and p.optional:
+            return isinstance(t, Nothing) or (isinstance(t, Operand) and t.optional)
+        if isinstance(t, Nothing) or (isinstance(t, Operand) and t.optional and not p.optional):
+            return p.optional and isinstance(t, Nothing)
+        if self.one_to_one and not (isinstance(t, Operand) and t.star == p.star):
+            return False
+        if isinstance(t, Number) or not isinstance(t, Term):
+            return False
+        return self._bind(self.operands, p.name, t)
+
+    def _scalar(self, name: str, t: Any) -> bool:
+        if self.one_to_one and not (isinstance(t, Ref) or (isinstance(t, Size) and t.dim.name)):
+            return False
+        return self._bind(self.scalars, name, t)
+
+    def _bind(self, known: dict[str, Any], name: str, t: Any) -> bool:
+        if name not in known and self.one_to_one and t in known.values():
+            return False
+        return known.setdefault(name, t) == t
+
+
+def _renamed(x: Any, names: Names) -> Any:
+    """A condition of one rule in the names of another."""
+    if isinstance(x, Ref):
+        return names.scalars.get(x.name, x)
+    if isinstance(x, Operand):
+        return names.operands.get(x.name, x)
+    if isinstance(x, Size):
+        dims = {
+            n: s.dim if isinstance(s, Size) else dim_named(s.name)
+            for n, s in names.scalars.items()
+            if isinstance(s, Size | Ref)
+        }
+        return Size(substitute(x.dim, dims))
+    if isinstance(x, Apply):
+        return conditions.fold(x.op, tuple(_renamed(a, names) for a in x.args))
+    return x

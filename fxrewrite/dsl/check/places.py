@@ -1,0 +1,89 @@
+"""Where a word stands in the text: a caret goes under the word that is wrong, not under the item that holds it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+import attrs
+from attrs import define, field
+
+from fxrewrite.dsl import syntax
+from fxrewrite.dsl.syntax import Span
+
+_SILENT = re.compile(r'"[^"\n]*"|#[^\n]*')  # a word in a string or a comment is not meant
+
+
+@define
+class Places:
+    """The texts that spans point into, by file name."""
+
+    sources: Mapping[str, str]
+    lines: dict[str, list[str]] = field(factory=dict[str, list[str]])
+
+    def text(self, span: Span) -> str:
+        """The text of a span."""
+        return "\n".join(t for _, _, t in self._parts(span, self._lines(span.file)))
+
+    def word(self, within: Span, word: str, nth: int = 0) -> Span:
+        """The `nth` place of a whole word in a span; the first line of the span where it does not stand in it."""
+        pattern = re.compile(rf"(?<![\w.]){re.escape(word)}(?!\w)")
+        for line, column, text in self._parts(within, self._lines(within.file)):
+            silent = _SILENT.sub(lambda m: " " * len(m[0]), text)
+            for found in pattern.finditer(silent):
+                if nth == 0:
+                    at = column + found.start()
+                    return Span(within.file, line, at, line, at + len(word))
+                nth -= 1
+        return self.head(within)
+
+    def head(self, span: Span) -> Span:
+        """The first line of a span."""
+        if span.line == span.end_line:
+            return span
+        text = next(iter(self._parts(span, self._lines(span.file))), (0, 0, ""))[2].rstrip()
+        return Span(span.file, span.line, span.column, span.line, span.column + max(1, len(text)))
+
+    def _lines(self, file: str) -> list[str]:
+        if file not in self.lines:
+            self.lines[file] = self.sources.get(file, "").split("\n")
+        return self.lines[file]
+
+    def _parts(self, span: Span, lines: list[str]) -> list[tuple[int, int, str]]:
+        """The lines of a span: number, first column, text."""
+        out: list[tuple[int, int, str]] = []
+        for number in range(span.line, min(span.end_line, len(lines)) + 1):
+            start = span.column - 1 if number == span.line else 0
+            end = span.end_column - 1 if number == span.end_line else None
+            out.append((number, start + 1, lines[number - 1][start:end]))
+        return out
+
+
+def across(first: Span, last: Span) -> Span:
+    """From the beginning of one span to the end of another."""
+    return Span(first.file, first.line, first.column, last.end_line, last.end_column)
+
+
+def outputs_span(outputs: tuple[Any, ...]) -> Span:
+    """The span of a comma list."""
+    return across(outputs[0].span, outputs[-1].span)
+
+
+def names_in(e: Any) -> list[syntax.Var]:
+    """Every name in an expression, a clause or a tuple of them, spread ones included, in the order of the text."""
+    if isinstance(e, syntax.Var):
+        return [e]
+    if isinstance(e, syntax.Splat):
+        return [syntax.Var(e.span, e.name)]
+    return [n for part in parts_of(e) for n in names_in(part)]
+
+
+def parts_of(e: Any) -> tuple[Any, ...]:
+    """What stands directly inside a syntax node or a tuple of them."""
+    if isinstance(e, tuple):
+        return cast("tuple[Any, ...]", e)
+    if not isinstance(e, syntax.Node):
+        return ()
+    fields = cast("tuple[attrs.Attribute[Any], ...]", attrs.fields(type(e)))
+    return tuple(getattr(e, a.name) for a in fields if a.name not in ("span", "func_span"))

@@ -1,0 +1,318 @@
+"""Rules to core: a left side that binds names, a right side that uses them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+
+from fxrewrite.dsl import syntax
+from fxrewrite.dsl.check import conditions, fusions, names, ops
+from fxrewrite.dsl.check.builtins import DTYPE_HINTS, OF_LISTS
+from fxrewrite.dsl.check.connected import connected
+from fxrewrite.dsl.check.effects import check_effects
+from fxrewrite.dsl.check.expressions import Elaborator
+from fxrewrite.dsl.check.places import names_in, outputs_span, parts_of
+from fxrewrite.dsl.check.problem import Problem, closest
+from fxrewrite.dsl.check.scope import Item, Scope
+from fxrewrite.dsl.check.terms import is_list, names_of, operands_of
+from fxrewrite.dsl.check.zonk import Zonk
+from fxrewrite.dsl.core import (
+    UNKNOWN,
+    Apply,
+    Dtype,
+    DtypeVar,
+    Extern,
+    Lit,
+    Nothing,
+    Number,
+    Operand,
+    OperandInfo,
+    Prim,
+    Ref,
+    Result,
+    RuleDef,
+    Scalar,
+    Term,
+)
+from fxrewrite.dsl.diagnostics import Related
+
+if TYPE_CHECKING:
+    from fxrewrite.dsl.check.program import Checker
+
+Output = tuple[str | None, Term, Any]
+
+
+def check_rule(checker: Checker, r: syntax.Rule, pack: syntax.Pack | None, order: int) -> RuleDef:
+    """A rewrite between ops that exist."""
+    used_once(checker, r)
+    item = Item(r.name or "this rule", checker.places, r.span)
+    elab = Elaborator(checker, item)
+    item.lists = list_names(r)
+    right_only = right_names(r)
+    left_scope = _left_scope(checker, r, item, right_only)
+    fusions.given_equations(elab, r.requires, left_scope)
+    left = elab.outputs(r.left, left_scope)
+    for bind in (b for b in r.where if not set(b.targets) <= right_only):
+        for target in bind.targets:
+            if target in left_scope.parts:
+                names.lookup(elab, target, bind, left_scope.child(spread=True))
+    right_scope = _right_scope(r, item, left_scope, right_only)
+    _optional_operands(elab, r, right_scope)
+    right = elab.outputs(r.right, right_scope)
+    _same_types(elab, r, left, right)
+    requires = elab.conditions(r.requires, right_scope)
+    profit = right_scope.child(profit=True)
+    prefer = (*elab.conditions(r.prefer, profit), *checker.pack_prefer(pack))
+    decreasing = elab.scalar(r.decreasing, right_scope) if r.decreasing is not None else None
+    fusions.ambiguous_dims(item)
+    zonk = Zonk(item)
+    lefts, rights = (zonk(tuple(t for _, t, _ in side)) for side in (left, right))
+    guards = tuple(conditions.conjuncts(zonk((*requires, *item.solver.guards))))
+    named = zonk(tuple(item.named))
+    connected(r.left, lefts, named, item)
+    attributes = (*item.own.values(), *(a if a.name == n else evolve(a, name=n) for n, a in item.captured.items()))
+    ops.possible(checker, guards, attributes, r.requires or r.right)
+    _nothing_dropped(checker, item, rights, r)
+    check_effects(checker, r, lefts, rights, guards)
+    return RuleDef(
+        r.name or bare_name(lefts, rights), pack.name if pack else None, lefts, rights,
+        _bound_operands((*lefts, *(t for _, t in named))), attributes, named, tuple(item.kept), guards, zonk(prefer),
+        r.over, r.level, r.flag, (pack.stage if pack else None) or "fuse",
+        r.contract or (pack.contract if pack else None), order, r.span, outputs_span(r.left),
+        decreasing=zonk(decreasing), is_named=r.name is not None,
+    )  # fmt: skip
+
+
+# ---- scopes
+
+
+def _left_scope(checker: Checker, r: syntax.Rule, item: Item, right_only: set[str]) -> Scope:
+    scope = Scope(item, r.span.file, matched=True, binds=True, wild=True)
+    if r.params is not None:
+        _declared(checker, r, item, scope)
+    scope.add_parts(tuple(b for b in r.where if not set(b.targets) <= right_only))
+    return scope
+
+
+def _declared(checker: Checker, r: syntax.Rule, item: Item, scope: Scope) -> None:
+    """The parameters of a rule."""
+    assert r.params is not None
+    ops.unique(checker, r.span, r.params)
+    item.own = {p.name: checker.signatures.attribute(p) for p in r.params.attributes}
+    for name in item.own:
+        scope.names[name] = Ref(name)
+        item.solver.used.add(name)
+    for p in r.params.operands:
+        info = checker.signatures.operand(p, set(item.own))
+        if info is None:
+            item.types[p.name] = UNKNOWN
+            scope.names[p.name] = item.intern(Operand(p.name, UNKNOWN, False, p.star, span=p.span))
+            continue
+        ops.declare_dims(item, scope, info.type)
+        ops.declare_class(item, scope, info.type, rigid=False)
+        scope.names[p.name] = item.intern(Operand(p.name, info.type, info.optional, p.star, span=p.span))
+
+
+def _right_scope(r: syntax.Rule, item: Item, left: Scope, right_only: set[str]) -> Scope:
+    scope = left.child(matched=False, binds=False, wild=False, expand=False, parts=dict(left.parts))
+    scope.names = {**{n: Ref(n) for n in item.captured}, **left.names}
+    scope.add_parts(tuple(b for b in r.where if set(b.targets) <= right_only))
+    return scope
+
+
+def right_names(r: syntax.Rule) -> set[str]:
+    """Names under `where` that only the right side uses, directly or through other parts."""
+
+    def reach(es: Any) -> set[str]:
+        found: set[str] = set()
+        todo = {v.name for v in names_in(es)}
+        while todo:
+            n = todo.pop()
+            if n in found:
+                continue
+            found.add(n)
+            for b in r.where:
+                if n in b.targets:
+                    todo |= {v.name for v in names_in(b.value)} | set(b.targets)
+        return found
+
+    left, right = reach(r.left), reach(r.right)
+    return {t for b in r.where for t in b.targets if t in right and t not in left and b.kind == "bind"}
+
+
+def list_names(r: syntax.Rule) -> set[str]:
+    """Names bound inside an `each` alone that stand for all their values: never used as one value outside it."""
+    inside = {v.name for b in r.where if b.kind == "each" for v in names_in(b.value)}
+    declared = {p.name for p in (*r.params.operands, *r.params.attributes)} if r.params else set[str]()
+    outside = (r.left, r.right, tuple(b for b in r.where if b.kind != "each"), r.requires, r.prefer)
+    return inside - declared - _single_names(outside)
+
+
+def _single_names(e: Any) -> set[str]:
+    """Names that an expression uses as one value."""
+    if isinstance(e, syntax.Var):
+        return {e.name}
+    if isinstance(e, syntax.Splat):
+        return set()
+    if isinstance(e, syntax.Call) and e.func in OF_LISTS:
+        return _single_names(e.args[2:])
+    return set[str]().union(*map(_single_names, parts_of(e)))
+
+
+def _optional_operands(elab: Elaborator, r: syntax.Rule, right: Scope) -> None:
+    """An operand that may be `none` on the left is one on the right too, but where `requires` says that it is there."""
+    item = elab.item
+    there = {
+        e.first.name
+        for e in r.requires
+        if isinstance(e, syntax.Compare) and isinstance(e.first, syntax.Var) and len(e.rest) == 1
+        and e.rest[0][0] == "!=" and isinstance(e.rest[0][1], syntax.NoneLit)
+    }  # fmt: skip
+    for name, uses in item.uses.items():
+        operand = right.names.get(name, item.bound.get(name))
+        if not isinstance(operand, Operand) or name not in item.types or not all(u.optional for u in uses):
+            continue
+        if name in there:
+            item.needs(operand)
+        else:
+            right.names[name] = evolve(operand, optional=True)
+
+
+# ---- names
+
+
+def used_once(checker: Checker, r: syntax.Rule) -> None:
+    """RW201: a name on the left that nothing else mentions."""
+    params = (*r.params.operands, *r.params.attributes) if r.params else ()
+    known = {p.name for p in params} | {t for b in r.where for t in b.targets}
+    uses: dict[str, list[syntax.Var]] = {}
+    for v in names_in((r.left, r.right, r.where, r.requires, r.prefer, (r.decreasing,))):
+        uses.setdefault(v.name, []).append(v)
+    right_only = right_names(r)
+    left = {v.name for v in names_in((r.left, tuple(b for b in r.where if not set(b.targets) <= right_only)))}
+    for name, found in uses.items():
+        if len(found) > 1 or name not in left or name in known or name.startswith("_"):
+            continue
+        if checker.is_constant(name, r.span.file) or _carried(checker, r, name):
+            continue
+        others = [n for n in uses if n != name and len(uses[n]) > 0]
+        hint = f"a dtype? write `{DTYPE_HINTS[name]}`" if name in DTYPE_HINTS else closest(name, others)
+        raise Problem(
+            "RW201", f"`{name}` is used once, on the left", found[0].span, hint or f"to match anything write `_{name}`"
+        )
+    _unused_parts(checker, r, uses)
+
+
+def _unused_parts(checker: Checker, r: syntax.Rule, uses: dict[str, list[syntax.Var]]) -> None:
+    for bind in r.where:
+        for t in bind.targets:
+            if t not in uses and not t.startswith("_") and (len(bind.targets) == 1 or bind.kind != "bind"):
+                place = checker.places.word(bind.span, t)
+                hint = "remove it" if len(bind.targets) == 1 else f"write `_{t}`"
+                raise Problem("RW201", f"`{t}` is named and not used", place, hint)
+
+
+def _carried(checker: Checker, r: syntax.Rule, name: str) -> bool:
+    """Does an op on the right take `name` as a carried attribute?"""
+    for call in _calls(r.right) | _calls(r.where):
+        if checker.knows_op(call) and checker.signature(call).attribute(name) is not None:
+            return True
+    return False
+
+
+def _calls(e: Any) -> set[str]:
+    """The names of everything that an expression calls."""
+    own = {e.func} if isinstance(e, syntax.Call) else set[str]()
+    return own.union(*map(_calls, parts_of(e)))
+
+
+def _nothing_dropped(checker: Checker, item: Item, right: tuple[Term, ...], r: syntax.Rule) -> None:
+    """RW210: an attribute captured by omission must be taken by an op on the right."""
+    taken = names_of(right)
+    said = {v.name for v in names_in((r.left, r.where, r.requires))}
+    for name, a in item.captured.items():
+        if name not in taken and name not in said:
+            message = f"`{name}` is captured here and no op on the right takes it"
+            hint = f"pin it (`{a.name}=...`), drop it on purpose (`{a.name}=_`), or pass it on"
+            raise Problem(
+                "RW210", message, item.captured_at[name], hint, [Related(outputs_span(r.right), "the right side")]
+            )
+
+
+# ---- types
+
+
+def _same_types(elab: Elaborator, r: syntax.Rule, left: list[Output], right: list[Output]) -> None:
+    if len(left) != len(right):
+        message = f"{len(left)} output{'s' if len(left) != 1 else ''} on the left and {len(right)} on the right"
+        raise Problem(
+            "RW306", message, outputs_span(r.right), "give one for one: an op with two results is two outputs"
+        )
+    for (_, a, text_a), (_, b, text_b) in zip(left, right):
+        related = [Related(text_a.span, "the left side")]
+        if is_list(a) != is_list(b):
+            hint = "spread a list: `*y`"
+            raise Problem("RW306", "one side is a list and the other is not", text_b.span, hint, related)
+        mine, other = elab.item.type_of(a), elab.item.type_of(b)
+        try:
+            elab.item.solver.unify(mine, other, text_b.span, "an output")
+        except Problem as problem:
+            message = f"the sides differ: {mine} on the left, {other} on the right"
+            raise Problem(
+                "RW306", message, text_b.span, "give the right side the type of the left", related
+            ) from problem
+        _dtype_guard(elab, a, b)
+
+
+def _dtype_guard(elab: Elaborator, left: Term, right: Term) -> None:
+    """Where the text does not say that both sides have one dtype: a guard."""
+    a, b = _dtype(elab, left), _dtype(elab, right)
+    if a is not None and b is not None and a != b and not (_fixed(a) and _fixed(b)):
+        elab.item.solver.guards.append(conditions.equal(a, b))
+
+
+def _fixed(x: Scalar) -> bool:
+    return isinstance(x, Dtype | DtypeVar)
+
+
+KEEPS_DTYPE = ("reshape", "permute", "expand", "slice", "slice_scatter", "clone", "cat", "clamp")
+
+
+def _dtype(elab: Elaborator, term: Term) -> Scalar | None:
+    """The dtype of a term as a scalar; None where the text does not say it."""
+    if isinstance(term, Number | Nothing):
+        return None
+    known = elab.item.type_of(term).dtype
+    if known is not None:
+        return known
+    if isinstance(term, Prim) and term.op in KEEPS_DTYPE:
+        return _dtype(elab, term.args[0])
+    if isinstance(term, Prim) and term.op == "to":
+        return term.params[0] if isinstance(term.params[0], Ref | Lit) else None
+    return Apply("dtype", (term,)) if isinstance(term, Operand) and not term.star else None
+
+
+# ---- the rule
+
+
+def _bound_operands(terms: tuple[Any, ...]) -> tuple[OperandInfo, ...]:
+    """What the left side binds, the last named first."""
+    seen: dict[str, Operand] = {}
+    for t in terms:
+        for o in reversed(operands_of(t)):
+            seen.setdefault(o.name, o)
+    return tuple(OperandInfo(o.name, o.type, o.optional, False, o.star, "tensor", o.span) for o in seen.values())
+
+
+def bare_name(left: tuple[Term, ...], right: tuple[Term, ...]) -> str:
+    """The name of a rule without one: the op on its right, else the one on its left."""
+    return _root(right[0]) or _root(left[0]) or "rule"
+
+
+def _root(t: Term) -> str:
+    if isinstance(t, Result):
+        return t.call.op
+    if isinstance(t, Extern):
+        return t.call.op.replace(".", "_")
+    return getattr(getattr(t, "body", t), "op", "")

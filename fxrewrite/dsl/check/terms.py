@@ -1,0 +1,100 @@
+"""Walks over terms and scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+from fxrewrite.dsl.core import (
+    Apply,
+    Call,
+    Choose,
+    Each,
+    Either,
+    Extern,
+    Fresh,
+    Number,
+    OneOf,
+    Operand,
+    Prim,
+    Ref,
+    Result,
+    Size,
+    Taken,
+    Term,
+    TorchCall,
+)
+from fxrewrite.dsl.dims import Dim, names
+
+TERMS = (Operand, Prim, Extern, Result, Choose, Either, Each)
+
+
+def children(x: Any, conditions: bool = True) -> Iterable[Any]:
+    """What stands directly inside a term, a call or a scalar; types are not looked into."""
+    if isinstance(x, tuple):
+        return cast("tuple[Any, ...]", x)
+    if isinstance(x, Prim):
+        return (*x.args, *x.params)
+    if isinstance(x, Result | Extern):
+        return (x.call,)
+    if isinstance(x, Call):
+        return (*x.args, *(v for _, v in x.attrs))
+    if isinstance(x, TorchCall):
+        return (*x.args, *(v for _, v in x.kwargs))
+    if isinstance(x, Each):
+        return (x.body,)
+    if isinstance(x, Choose):
+        return x.cases if conditions else tuple(v for _, v in x.cases)
+    if isinstance(x, Either | OneOf):
+        return x.choices
+    if isinstance(x, Apply):
+        return x.args
+    if isinstance(x, Taken | Number):
+        return (x.value,)
+    return (x.dim,) if isinstance(x, Size) else ()
+
+
+def walk(x: Any, conditions: bool = True) -> Iterator[Any]:
+    """`x` and everything inside it, each object once. `conditions`: those of a choice too."""
+    seen: dict[int, Any] = {}
+    todo = [x]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, str | int | float | None) or id(one) in seen:
+            continue
+        seen[id(one)] = one
+        yield one
+        todo.extend(reversed(list(children(one, conditions))))
+
+
+def operands_of(x: Any) -> list[Operand]:
+    """The operands that a term reads, in order."""
+    return [t for t in walk(x) if isinstance(t, Operand)]
+
+
+def names_of(x: Any) -> set[str]:
+    """The attributes and dims that a term or a scalar names, types aside."""
+    found: set[str] = set()
+    for one in walk(x):
+        if isinstance(one, Ref):
+            found.add(one.name)
+        elif isinstance(one, Dim):
+            found |= names(one)
+    return found
+
+
+def calls_of(x: Any) -> list[Call]:
+    """The calls of declared ops in a term."""
+    return [t for t in walk(x, conditions=False) if isinstance(t, Call)]
+
+
+def is_list(term: Term) -> bool:
+    """Is it a list of tensors?"""
+    if isinstance(term, Extern):
+        return term.returned is None and term.written is None
+    return isinstance(term, Each) or (isinstance(term, Operand) and term.star)
+
+
+def buffers(call: TorchCall) -> list[Fresh | Taken]:
+    """The arguments that a torch call writes."""
+    return [a for a in (*call.args, *(v for _, v in call.kwargs)) if isinstance(a, Fresh | Taken)]
