@@ -11,16 +11,16 @@ from attrs import frozen
 from torch.fx import Node
 
 from fxrewrite.dsl.core import Case, Dtype, OneOf, OpDef, Prim, Program, Taken, TorchCall, Wild
-from fxrewrite.dsl.evaluate import Algebra, Bindings, Buffer, Overwritten, bind, case_holds, evaluate_terms
-from fxrewrite.dsl.scalars import FIT, UNKNOWN, holds
+from fxrewrite.dsl.evaluate import Bindings, Buffer, Overwritten, bind, case_holds, evaluate_terms
+from fxrewrite.dsl.scalars import UNKNOWN, holds
 from fxrewrite.dsl.wording import said, text, with_values
 from fxrewrite.lowering.eager import DTYPES, NAMES
 from fxrewrite.lowering.layouts import strides
 from fxrewrite.lowering.replace import Editor
-from fxrewrite.lowering.types import ResultType, decide_symbolic
-from fxrewrite.patterns.dialect import WRITERS
+from fxrewrite.lowering.types import ResultType
+from fxrewrite.lowering.write import Primitives
 from fxrewrite.patterns.forms import MissingOp, torch_op
-from fxrewrite.patterns.values import dims_of, single, size
+from fxrewrite.patterns.values import dims_of, single
 
 aten = torch.ops.aten
 FUNCTIONALIZED = torch.ops.higher_order.auto_functionalized  # gives what the op returns, then each written argument
@@ -177,56 +177,8 @@ class Results(Sequence[Any]):
         return self.taken[i]
 
 
-class Nodes(Algebra):
-    """The algebra of nodes: each step is written behind the cursor of `editor`, in the dialect of the graph."""
-
-    def __init__(self, editor: Editor, like: Node):
-        self.editor, self.like = editor, like
-
-    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
-        """A new node with the metadata of the site."""
-        return self.editor.call(target, *args, like=self.like, **kwargs)
-
-    def primitive(self, op: str, args: Sequence[Any], params: Sequence[Any], term: Prim) -> Node:
-        """A primitive in the running dialect."""
-        given: list[Any] = [list(args)] if op == "cat" else list(args)
-        if op in ("reshape", "expand"):
-            return WRITERS[op](self.editor.dialect, self.call, *given, self.sizes(params[0]))
-        return WRITERS[op](self.editor.dialect, self.call, *given, *map(_python, params))
-
-    def dtype(self, value: Any) -> str | None:
-        """The short name of the dtype of a node."""
-        val = _val(value)
-        return NAMES.get(val.dtype, str(val.dtype)) if isinstance(val, torch.Tensor) else None
-
-    def shape(self, value: Any) -> Sequence[Any] | None:
-        """The sizes of a node: ints and expressions."""
-        val = _val(value)
-        return dims_of(val) if isinstance(val, torch.Tensor) else None
-
-    def number(self, value: Any) -> Any:
-        """A number; one that is an input of the graph as a 0-d float32 tensor."""
-        if not isinstance(value, Node):
-            return value
-        if not isinstance(value.meta["val"], torch.Tensor):
-            value = self.call(aten.scalar_tensor.default, value, dtype=torch.float64)
-        return WRITERS["to"](self.editor.dialect, self.call, value, torch.float32)
-
-    def decide(self, op: str, left: Any, right: Any) -> Any:
-        """A comparison of sizes; what a number of the graph is, nobody knows."""
-        if isinstance(left, Node) or isinstance(right, Node):
-            return UNKNOWN
-        return decide_symbolic(op, left, right, self.editor.truth)
-
-    def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
-        """`contiguous(x)`."""
-        val = _val(args[0]) if name == "contiguous" else None
-        if not isinstance(val, torch.Tensor):
-            return UNKNOWN
-        shape, wanted, found = dims_of(val), strides(tuple(val.shape), "row"), val.stride()
-        pairs = [(size(a), size(b)) for n, a, b in zip(shape, wanted, found, strict=True) if n != 1]
-        answers = [True if a == b else self.decide("==", a, b) for a, b in pairs]
-        return False if False in answers else UNKNOWN if UNKNOWN in answers else True
+class Nodes(Primitives):
+    """The algebra of nodes, with torch ops."""
 
     def torch_call(
         self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -281,13 +233,13 @@ class Nodes(Algebra):
             )
         if isinstance(a, bool | int | float | str | Node) or a is None:
             return a
-        return _python(a) if isinstance(a, Dtype) else self.editor.written_size(a)
+        return DTYPES[a.name] if isinstance(a, Dtype) else self.editor.written_size(a)
 
     def buffer(self, a: Buffer) -> Node:
         """A buffer for a call to fill, on the device of the site."""
         if a.dtype is None or a.shape is None or UNKNOWN in a.shape:
             raise NotServed(f"the type of the buffer in argument {a.slot} is not known here")
-        made: Any = dict(dtype=DTYPES[a.dtype.name], device=self.like.meta["val"].device, pin_memory=False)
+        made: Any = dict(dtype=DTYPES[a.dtype.name], device=self.device, pin_memory=False)
         sizes = self.sizes(a.shape)
         if a.layout == "row":
             return self.call(aten.empty.memory_format, sizes, **made)
@@ -300,15 +252,6 @@ class Nodes(Algebra):
             raise NotServed(f"the strides of the layout {text(a.layout)} are known for fixed sizes only")
         return self.call(aten.empty_strided.default, sizes, list(strides(tuple(sizes), a.layout)), **made)
 
-    def sizes(self, shape: Sequence[Any]) -> list[Any]:
-        """Sizes as arguments of a node."""
-        return [s if isinstance(s, int) or s == FIT else self.editor.written_size(s) for s in shape]
-
 
 def _val(value: Any) -> Any:
     return value.meta["val"] if isinstance(value, Node) else None
-
-
-def _python(value: Any) -> Any:
-    """A parameter as torch has it."""
-    return DTYPES[value.name] if isinstance(value, Dtype) else list(value) if isinstance(value, tuple) else value

@@ -8,7 +8,7 @@ and a reshape; `Dialect` is detected from a graph and writes primitives back.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -137,6 +137,17 @@ def _op_name(target: Any) -> str:
         name = target._schema.name.replace("::", ".")
         return name if target._overloadname == "default" else f"{name}.{target._overloadname}"
     return f"function:{getattr(target, '__name__', target)}"
+
+
+def number_of(t: Table, node: Node) -> float | int | None:
+    """The number that a 0-d tensor holds, where the graph makes it from a constant that nothing overwrites."""
+    number: Any = None
+    if node.target is aten.full.default and not node.args[0]:
+        number = node.args[1]
+    elif node.target is aten.scalar_tensor.default:
+        number = node.args[0]
+    plain = isinstance(number, int | float) and not isinstance(number, bool)
+    return number if plain and not (t.writes and t.writes.to(node)) else None
 
 
 def schema_arguments(target: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -270,6 +281,11 @@ def _clamp_min(t: Table, node: Any, val: Any) -> Value | None:
 @reads(aten.clamp_max.default)
 def _clamp_max(t: Table, node: Any, val: Any) -> Value | None:
     return _clamp(t, node, val, None, node.args[1]) if len(node.args) == 2 else None
+
+
+@reads(aten.relu.default)
+def _relu(t: Table, node: Node, val: Any) -> Value | None:
+    return _clamp(t, node, val, 0, None)
 
 
 # ---- reductions
@@ -410,7 +426,7 @@ def _split(t: Table, node: Any) -> Parts | None:
         steps = [argument(t, s) for s in sizes]
         steps = [s.expr if isinstance(s, Symbol) else s for s in steps]
         return Parts(x, axis, (0, *accumulate(steps[:-1]), None)) if all(s is not None for s in steps) else None
-    step = argument(t, sizes)
+    step: Any = argument(t, sizes)
     step = step.expr if isinstance(step, Symbol) else step
     if node.target is aten.chunk.default:
         step = (
@@ -560,14 +576,33 @@ def _write_clamp(d: Dialect, call: Call, x: Node, lo: Any, hi: Any) -> Node:
     return x if hi is None else call(aten.clamp_max.default, x, hi)
 
 
+def _write_reshape(d: Dialect, call: Call, x: Node, shape: Sequence[Any]) -> Node:
+    """A reshape; where the dialect has views only and there is no such view, of a contiguous copy."""
+    if d.reshape is aten.view.default and not _viewable(x, shape):
+        x = call(aten.clone.default, x, memory_format=torch.contiguous_format)
+    return call(d.reshape, x, list(shape))
+
+
+def _viewable(x: Node, shape: Sequence[Any]) -> bool:
+    val = x.meta["val"]
+    if val.is_contiguous():
+        return True
+    try:
+        val.view([s.meta["val"] if isinstance(s, Node) else s for s in shape])
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
 def _write_slice(d: Dialect, call: Call, x: Node, axis: int, start: Any, stop: Any, step: int = 1) -> Node:
     axis = axis % len(x.meta["val"].shape)
     return call(aten.slice.Tensor, x, axis, start, END if stop is None else stop, *([step] if step != 1 else []))
 
 
-def _write_reduce(op: Any) -> Callable[..., Node]:
-    def write(d: Dialect, call: Call, x: Node, axes: tuple[int, ...], keepdim: bool) -> Node:
-        return call(op, x, list(axes) or list(range(len(x.meta["val"].shape))), keepdim)
+def _write_reduce(op: Any, **fixed: Any) -> Callable[..., Node]:
+    def write(d: Dialect, call: Call, x: Node, axes: Sequence[int], keepdim: bool) -> Node:
+        axes = list(axes) or list(range(len(x.meta["val"].shape)))
+        return call(op, x, axes, keepdim=keepdim, **fixed) if fixed else call(op, x, axes, keepdim)
 
     return write
 
@@ -580,14 +615,24 @@ def _write_binary(op: Any) -> Callable[..., Node]:
             elif op is aten.sub.Tensor:
                 return call(aten.rsub.Scalar, b, a)
             else:
-                a = call(aten.scalar_tensor.default, a, dtype=b.meta["val"].dtype, device=b.meta["val"].device)
+                a = _scalar(call, a, b)
+        elif not isinstance(b, Node) and op in (aten.maximum.default, aten.minimum.default):
+            b = _scalar(call, b, a)
         return call(op, a, b)
 
     return write
 
 
-def _write_sum_var(d: Dialect, call: Call, x: Node, axes: tuple[int, ...], keepdim: bool) -> Node:
-    return call(aten.var.correction, x, list(axes), correction=0, keepdim=keepdim)
+def _scalar(call: Call, number: Any, like: Node) -> Node:
+    val = like.meta["val"]
+    return call(aten.scalar_tensor.default, number, dtype=val.dtype, device=val.device)
+
+
+def _write_matmul(d: Dialect, call: Call, x: Node, y: Node) -> Node:
+    """A product of two matrices, or of two batches of as many."""
+    ranks = [len(a.meta["val"].shape) for a in (x, y)]
+    op = aten.mm.default if ranks == [2, 2] else aten.bmm.default if ranks == [3, 3] else aten.matmul.default
+    return call(op, x, y)
 
 
 WRITERS: dict[str, Callable[..., Node]] = {
@@ -601,18 +646,18 @@ WRITERS: dict[str, Callable[..., Node]] = {
     "minimum": _write_binary(aten.minimum.default),
     "clamp": _write_clamp,
     "to": _write_to,
-    "reshape": lambda d, call, x, shape: call(d.reshape, x, list(shape)),
+    "reshape": _write_reshape,
     "permute": lambda d, call, x, order: call(aten.permute.default, x, list(order)),
     "expand": lambda d, call, x, shape: call(aten.expand.default, x, list(shape)),
     "slice": _write_slice,
     "slice_scatter": lambda d, call, x, y, axis, start, stop, step=1: call(
         aten.slice_scatter.default, x, y, axis, start, END if stop is None else stop, step
     ),
-    "cat": lambda d, call, xs, axis: call(aten.cat.default, list(xs), axis),
+    "cat": lambda d, call, *xs_and_axis: call(aten.cat.default, list(xs_and_axis[:-1]), xs_and_axis[-1]),
     "clone": lambda d, call, x: call(aten.clone.default, x),
     "amax": _write_reduce(aten.amax.default),
     "mean": _write_reduce(aten.mean.dim),
     "sum": _write_reduce(aten.sum.dim_IntList),
-    "var": _write_sum_var,
-    "matmul": lambda d, call, x, y: call(aten.mm.default, x, y),
+    "var": _write_reduce(aten.var.correction, correction=0),
+    "matmul": _write_matmul,
 }
