@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from fxrewrite.dsl.core import Program, RuleDef
 from fxrewrite.lowering.cleanup import Cleanup
 from fxrewrite.lowering.config import Config, machine_facts, rule_status
 from fxrewrite.lowering.emit import Emitter
+from fxrewrite.lowering.library import declared
 from fxrewrite.lowering.providers import KEPT, Providers
 from fxrewrite.lowering.replace import MARK, Editor, Plan, Refusal, describe, fire, plan
 from fxrewrite.patterns import hosting
@@ -57,8 +59,9 @@ class Engine:
         facts = machine_facts()
         machine = {name: (lambda v=value: v) for name, value in facts.items()}
         library = Library(
-            program, tuple(active), lambda p, s: s.sweep.emit_view(p, s), lambda p, s: s.sweep.emit_match(p, s), machine
-        )
+            program, tuple(active), lambda p, s: s.sweep.emit_view(p, s), lambda p, s: s.sweep.emit_match(p, s), machine,
+            cache(lambda target: declared(program, target)),
+        )  # fmt: skip
         providers = Providers(program, config.providers, config.allow_relaxed, facts)
         seconds = Counter() if seconds is None else seconds
         seconds["compile"] += time.perf_counter() - start

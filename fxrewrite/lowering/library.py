@@ -29,6 +29,7 @@ from fxrewrite.dsl.scalars import sizes
 from fxrewrite.lowering.eager import DTYPES, NAMES, Torch
 from fxrewrite.lowering.layouts import empty, stored
 from fxrewrite.lowering.schema import schema
+from fxrewrite.patterns.calls import Declared
 
 NAMESPACE = "fxrewrite"
 OVERLOADS = {"": False, ".dyn": True}  # overload -> are float attributes tensors?
@@ -44,6 +45,19 @@ def op_for(program: Program, name: str, dyn: bool = False) -> OpOverload:
     return packet.dyn if dyn else packet.default
 
 
+def declared(program: Program, target: Any) -> Declared | None:
+    """What a torch op is in the language; None for an op of another library."""
+    if not isinstance(target, OpOverload) or target.namespace != NAMESPACE:
+        return None
+    registered = target._opname
+    found = _registry.definitions.get(registered)
+    if found is None:
+        return None
+    owner, op = found
+    visible = op.name in program.ops and digest.of_op(program, op.name) == _registry.digests[registered]
+    return Declared(owner, op, target._overloadname == "dyn", visible)
+
+
 def register(program: Program) -> None:
     """Register every op of `program`, for code that names them and was compiled elsewhere (a warm cache, an export)."""
     for name in program.ops:
@@ -57,6 +71,7 @@ class _Registry:
     library: torch.library.Library = field(factory=lambda: torch.library.Library(NAMESPACE, "FRAGMENT"))
     lock: threading.RLock = field(factory=threading.RLock)
     digests: dict[str, str] = field(factory=dict)  # registered name -> digest of the definition
+    definitions: dict[str, tuple[Program, OpDef]] = field(factory=dict)  # registered name -> the definition
     found: dict[tuple[int, str], tuple[weakref.ref[Program], str]] = field(
         factory=dict
     )  # (id of a program, op) -> name
@@ -82,6 +97,7 @@ class _Registry:
             for overload, dyn in OVERLOADS.items():
                 _register(self.library, registered + overload, program, program.ops[name], dyn)
             self.digests[registered] = meaning
+            self.definitions[registered] = (program, program.ops[name])
         return registered
 
 

@@ -19,6 +19,7 @@ from fxrewrite.dsl.core import (
     RuleDef, Term,
 )  # fmt: skip
 from fxrewrite.dsl.dims import Star
+from fxrewrite.patterns.calls import Declared
 from fxrewrite.patterns.guards import DTYPES, Guards
 from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, Slots, State, Step, allowed_dtypes, lookup
 from fxrewrite.patterns.normal import Normal
@@ -219,8 +220,12 @@ class Off:
 class Library:
     """All forms and rules of a program, indexed by the op at the root of the anchor and what its first operand is."""
 
-    def __init__(self, program: Program, rules: tuple[RuleDef, ...], emit_view: Any, emit_match: Any, machine: dict[str, Any]):
+    def __init__(
+        self, program: Program, rules: tuple[RuleDef, ...], emit_view: Any, emit_match: Any, machine: dict[str, Any],
+        declared: Callable[[Any], Declared | None] = lambda target: None,
+    ):  # fmt: skip
         self.program = program
+        self.declared = declared  # what a torch op is in the language
         self.index: dict[tuple[str, str | None], list[Pattern]] = defaultdict(list)
         self.rules: dict[tuple[str, str | None], list[Pattern]] = defaultdict(list)
         self.patterns: dict[str, Pattern] = {}  # of rules, by full name

@@ -18,6 +18,7 @@ from fxrewrite.dsl.core import (
     Result, RuleDef, TensorType, Term,
 )  # fmt: skip
 from fxrewrite.dsl.dims import Star
+from fxrewrite.patterns.calls import Declared, view_of
 from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.forms import Library, Off, Pattern
 from fxrewrite.patterns.guards import DTYPES, UNKNOWN, Guards, decide, same
@@ -71,16 +72,31 @@ class Sweep:
         self.anchors: set[tuple[Any, ...]] = set()
         self.truth: Any = None
         self.facts = facts or {}
+        self.calls: list[tuple[torch.fx.Node, Declared]] = []  # of declared ops, in order
 
     # ---- reading
 
     def read(self, graph: torch.fx.Graph) -> None:
         """Number every node of `graph`; views are found as values appear."""
         writes = self.table.writes = Writes(graph)
+        declared = self.library.declared
         for node in graph.nodes:
             read_node(self.table, node)
             if writes:
                 writes.read(self.table, node)
+            known = declared(node.target) if node.op == "call_function" else None
+            if known is not None:
+                self._read_call(node, known)
+
+    def _read_call(self, node: torch.fx.Node, declared: Declared) -> None:
+        """Note a call of a declared op, and the view that it is."""
+        self.calls.append((node, declared))
+        op = self.library.program.ops[declared.op.name] if declared.visible else None
+        found = view_of(self.table, node, op) if op is not None else None
+        if op is not None and found is not None:
+            args, results = found
+            if not any(w.args == args for w, _ in results[0].views.get(op.name, ())):
+                self._register(View(op, args, results), discover=True)
 
     def _visit(self, v: Value) -> None:
         self._under(self.library.index, v)
