@@ -19,6 +19,7 @@ from fxrewrite.lowering.cleanup import Cleanup
 from fxrewrite.lowering.config import Config, machine_facts, rule_status
 from fxrewrite.lowering.emit import Emitter
 from fxrewrite.lowering.library import declared
+from fxrewrite.lowering.provide import provide
 from fxrewrite.lowering.providers import KEPT, Providers
 from fxrewrite.lowering.replace import MARK, Editor, Plan, Refusal, describe, fire, plan
 from fxrewrite.patterns import hosting
@@ -117,11 +118,20 @@ class Run:
             self.near = near_misses(self.sweep, self.engine.library)
         start_fuse = time.perf_counter()
         self._fuse(list(self.sweep.found))
+        provided = self._provide()
         rewritten = time.perf_counter()
         self.seconds.update({"clean up": clean - start, "read": read - clean, "match": matched - read, "rewrite": rewritten - start_fuse})
         if recording():
             self.events = cleaned
             self._report()
+            self.events += provided
+
+    def _provide(self) -> list[Event]:
+        """Providers for calls of declared ops that no rule took."""
+        engine = self.engine
+        if engine.config.level == "O0":
+            return []
+        return provide(self.sweep.calls, engine.providers, lambda: self._editor(self.sweep.table, self.sweep.truth))
 
     # ---- fuse
 

@@ -13,21 +13,23 @@ from attrs import asdict, define, field, frozen
 from fxrewrite.dsl.diagnostics import span_json
 from fxrewrite.dsl.syntax import Span
 
+LOWERED, SERVED = "lowered to primitives", "served by"  # of a call that no rule took
+
 REASONS = (
-    "other op", "other constant", "guard false", "guard unknown", "shared value", "mutation between", "effect order", "cycle",
-    "dtype", "shape", "strides", "eaten by", "pack off", "level", "outside token range", "loses in this bucket",
-    "provider missing", "kept: no faster provider here", "not proved", "rule failed", "graph not functional", "missing op",
-    "cached, not run",
+    "other op", "other constant", "guard false", "guard unknown", "shared value", "mutation between", "effect order",
+    "cycle", "dtype", "shape", "strides", "eaten by", "pack off", "level", "outside token range",
+    "loses in this bucket", "provider missing", "kept: no faster provider here", "not proved", "rule failed",
+    "graph not functional", "missing op", "cached, not run", LOWERED, SERVED,
 )  # fmt: skip
 
 
 @frozen
 class Event:
-    """One rule at one site.
+    """One rule at one site, or one call of a declared op (`rule` is its torch name) that no rule took.
 
-    `site`: the node. `fired`, or the `reason` (one of `REASONS`), with what the rule `expected` there and what was `found`.
-    `span`: the sub-expression of the rule that this is about. `source`: the line of the model. `by`: the provider that was put in, or
-    the rule that ate the site. `graph`: the number of the graph in this recording, from 0.
+    `site`: the node. `fired`, or the `reason` (one of `REASONS`), with what the rule `expected` there and what was
+    `found`. `span`: the sub-expression of the rule that this is about. `source`: the line of the model. `by`: the
+    provider that was put in, or the rule that ate the site. `graph`: the number of the graph in this recording, from 0.
     """
 
     pack: str | None
@@ -58,8 +60,8 @@ class Event:
 class Log:
     """The events of a recording, and the seconds that each stage took.
 
-    `seconds`: parse, compile (rules), read (values and views), match, rewrite. `graphs`: how many graphs were seen. `sources`: text of
-    the rule files, by name, for carets.
+    `seconds`: parse, compile (rules), read (values and views), match, rewrite. `graphs`: how many graphs were seen.
+    `sources`: text of the rule files, by name, for carets.
     """
 
     events: list[Event] = field(factory=list)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from fxrewrite.dsl.diagnostics import underline
-from fxrewrite.patterns.events import Event, Log
+from fxrewrite.patterns.events import LOWERED, SERVED, Event, Log
 
 FEW = 3  # with more rules than this, those that came nowhere near get one line each
 LINES = 3  # lines of the model shown for one reason
@@ -41,7 +41,8 @@ def render(log: Log, rule: str | None = None, every: bool = False) -> str:
 
 def _rule(name: str, events: list[Event], log: Log, limit: int) -> list[str]:
     fired = [e for e in events if e.fired]
-    lines = [f"{name}  {len(fired)} of {len(events)} sites" + _by(fired)]
+    calls = all(e.reason in (LOWERED, SERVED) for e in events)
+    lines = [f"{name}  {_count(len(events), 'call')}" if calls else f"{name}  {len(fired)} of {len(events)} sites" + _by(fired)]
     groups: dict[tuple[Any, ...], list[Event]] = defaultdict(list)
     for e in events:
         if not e.fired:
@@ -58,13 +59,17 @@ def _by(fired: list[Event]) -> str:
     return f"  (provider: {', '.join(providers)})" if providers else ""
 
 
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'s' if n > 1 else ''}"
+
+
 def _found_kind(e: Event) -> str:
     return "" if e.reason == "shared value" else e.found.split(" (")[0]
 
 
 def _group(group: list[Event], log: Log, with_place: bool, limit: int) -> list[str]:
     e = group[0]
-    count = f"{len(group)} site{'s' if len(group) > 1 else ''}"
+    count = _count(len(group), "site")
     lines: list[str] = []
     if e.span is not None and with_place:
         lines.append(f"  {e.span}")
