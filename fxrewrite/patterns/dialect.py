@@ -291,15 +291,19 @@ def _relu(t: Table, node: Node, val: Any) -> Value | None:
 # ---- reductions
 
 
+def _axes(x: Value, axes: Any) -> tuple[int, ...]:
+    """Axes of a reduction: negative, sorted; all where none is given."""
+    rank = len(x.shape)
+    listed = [axes] if isinstance(axes, int) else list(axes or range(rank))
+    return tuple(sorted(a - rank if a >= 0 else a for a in listed))
+
+
 def _reduce(op: str, t: Table, node: Any, val: Any) -> Value | None:
     args = schema_arguments(node.target, node.args, node.kwargs)
     x = t.of_node[args[0]]
     if x.dtype != val.dtype or any(a is not None for a in args[3:]):
         return None
-    rank = len(x.shape)
-    axes = args[1] if len(args) > 1 else None
-    axes = [axes] if isinstance(axes, int) else list(axes or range(rank))
-    normal = tuple(sorted(a - rank if a >= 0 else a for a in axes))
+    normal, rank = _axes(x, args[1] if len(args) > 1 else None), len(x.shape)
     keepdim = bool(args[2]) if len(args) > 2 else False
     return t.reduce(op, x, () if len(normal) == rank and not keepdim else normal, keepdim, dims_of(val))
 
@@ -308,6 +312,16 @@ for _name, _targets in (
     ("amax", (aten.amax.default,)), ("mean", (aten.mean.dim,)), ("sum", (aten.sum.dim_IntList,)),
 ):  # fmt: skip
     reads(*_targets)(lambda t, n, v, op=_name: _reduce(op, t, n, v))
+
+
+@reads(aten.var.correction)
+def _var(t: Table, node: Any, val: Any) -> Value | None:
+    """The variance that divides by n."""
+    x = t.of_node[node.args[0]]
+    if node.kwargs.get("correction") != 0 or x.dtype != val.dtype:
+        return None
+    axes, keepdim = _axes(x, node.args[1] if len(node.args) > 1 else None), bool(node.kwargs.get("keepdim", False))
+    return t.reduce("var", x, () if len(axes) == len(x.shape) and not keepdim else axes, keepdim, dims_of(val))
 
 
 @reads(aten.max.default)
@@ -321,6 +335,12 @@ def _all(t: Table, node: Any, val: Any) -> Value | None:
     if x.dtype != val.dtype or len(node.args) > 1 or node.kwargs:
         return None
     return t.reduce("mean" if node.target is aten.mean.default else "sum", x, (), False, ())
+
+
+@reads(aten.mm.default, aten.matmul.default)
+def _matmul(t: Table, node: Any, val: Any) -> Value | None:
+    x, y = (t.of_node[a] for a in node.args)
+    return t.cons("matmul", (x, y), (), val.dtype, dims_of(val)) if x.dtype == y.dtype == val.dtype else None
 
 
 # ---- movement
