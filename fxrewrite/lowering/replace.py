@@ -294,7 +294,7 @@ class Editor:
         if found is not None:
             return found
         if not isinstance(expr, sympy.Add | sympy.Mul):
-            raise Refusal("shape", f"no node has the size {expr}")
+            return self.size_of_a_tensor(expr)
         op = operator.add if isinstance(expr, sympy.Add) else operator.mul
         parts = [self.written_size(a) for a in expr.args]
         result = parts[0]
@@ -302,6 +302,18 @@ class Editor:
             result = self.call(op, result, part)
         self.table.size_nodes.setdefault(expr, []).append(result)
         return result
+
+    def size_of_a_tensor(self, expr: Any) -> Node:
+        """A new node for a size that a tensor before the cursor has."""
+        for node in self.graph.nodes:
+            val = node.meta.get("val")
+            if isinstance(val, torch.Tensor) and expr in dims_of(val):
+                result = self.call(aten.sym_size.int, node, dims_of(val).index(expr))
+                self.table.size_nodes.setdefault(expr, []).append(result)
+                return result
+            if node is self.cursor:
+                break
+        raise Refusal("shape", f"no node has the size {expr}")
 
     def undo(self, keep: int = 0, cursor: Node | None = None) -> None:
         """Remove everything that was written but the first `keep` nodes; the next one goes behind `cursor`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, permutations
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ EMPTY = {
     aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default,
     aten.new_empty_strided.default,
 }  # fmt: skip
+PERMUTED = {aten.permute.default, aten.t.default, aten.transpose.int, aten.mT.default}
 VIEWS: set[Any] = set()  # ops whose result shares storage with their first argument
 
 
@@ -509,15 +510,19 @@ def functionalized(t: Table, call: Node, i: int, val: Any) -> Value | None:
         if order is None or i - max(returns, 1) >= len(order):
             return None
         which = order[i - max(returns, 1)]
-    name = _op_name(op)
+    order = view_order(call, which) if isinstance(which, str) else None
+    shape = dims_of(val)
     try:
-        return t.cons(f"{name}#{which}", tuple(args), (), val.dtype, dims_of(val))
+        result = t.cons(
+            f"{_op_name(op)}#{which}", tuple(args), (), val.dtype, tuple(shape[i] for i in order) if order else shape
+        )
     except TypeError:
         return None
+    return t.permute(result, tuple(order.index(i) for i in range(len(order)))) if order else result
 
 
 def written_buffers(call: Any) -> dict[str, Node | None] | None:
-    """The node behind each written argument; None where one is only part of its base."""
+    """The node behind each written argument, whose axes may be permuted; None where one is only part of its base."""
     op: Any = call.args[0]
     names = [a.name for a in op._schema.arguments if a.is_write]
     if "_all_bases" not in call.kwargs:
@@ -527,12 +532,34 @@ def written_buffers(call: Any) -> dict[str, Node | None] | None:
         bases: Any = call.kwargs["_all_bases"]
         for n in names:
             index = call.kwargs.get(f"_{n}_base_index")
-            if any(
-                f"_{n}_{part}" in call.kwargs for part in ("size", "stride", "storage_offset", "slice_dim", "alias")
-            ):
+            viewed = any(f"_{n}_{part}" in call.kwargs for part in ("size", "slice_dim", "alias"))
+            if viewed and view_order(call, n) is None:
                 return None
             found[n] = None if index is None else bases[index]
     return found if all(b is None or isinstance(b, Node) for b in found.values()) else None
+
+
+def view_order(call: Node, name: str) -> tuple[int, ...] | None:
+    """The permutation of its base that a written argument is, where it is one."""
+    if f"_{name}_size" not in call.kwargs:
+        return None
+    part = {p: call.kwargs.get(f"_{name}_{p}") for p in ("size", "stride", "storage_offset")}
+    base: Any = call.kwargs["_all_bases"][call.kwargs[f"_{name}_base_index"]]  # type: ignore[index]
+    val = base.meta["val"]
+    sizes, strides = ([_size_of(s) for s in part[p]] for p in ("size", "stride"))  # type: ignore[union-attr]
+    if _size_of(part["storage_offset"]) != _size_of(val.storage_offset()) or len(sizes) != val.ndim:
+        return None
+    for order in permutations(range(val.ndim)):
+        if all(
+            (_size_of(val.shape[i]), _size_of(val.stride(i))) == (n, s)
+            for i, n, s in zip(order, sizes, strides, strict=True)
+        ):
+            return order
+    return None
+
+
+def _size_of(s: Any) -> Any:
+    return size(s.meta["val"] if isinstance(s, Node) else s)
 
 
 def written_order(call: Any, written: list[str]) -> list[str] | None:
@@ -551,8 +578,15 @@ def written_order(call: Any, written: list[str]) -> list[str] | None:
 
 
 def is_fresh(buffer: Node | None, call: Node) -> bool:
-    """Was the buffer made for this call alone?"""
-    return buffer is not None and buffer.target in EMPTY and all(u is call for u in buffer.users)
+    """Was the buffer, whose axes may be permuted, made for this call alone?"""
+    user = call
+    while buffer is not None and all(u is user for u in buffer.users):
+        if buffer.target in EMPTY:
+            return True
+        if buffer.target not in PERMUTED:
+            return False
+        user, buffer = buffer, buffer.args[0]  # type: ignore[assignment]
+    return False
 
 
 # ---- writing
