@@ -288,7 +288,7 @@ QUANTS: dict[str, tuple[Quant, str | None]] = {
 }
 
 PACKED = {
-    "fp8": "quant_fp8_to_fused_silu_quant",
+    "fp8": "fused_silu_quant",
     "fp8_static": "silu_and_mul_fp8_static",
     "fp8_group": "silu_and_mul_fp8_group",
 }

@@ -45,7 +45,7 @@ SUFFIX = {
     "group 128": "fp8_group",
 }
 PACKED = {
-    "fp8": "quant_fp8_to_fused_silu_quant",
+    "fp8": "fused_silu_quant",
     "fp8_static": "silu_and_mul_fp8_static",
     "fp8_group": "silu_and_mul_fp8_group",
 }
