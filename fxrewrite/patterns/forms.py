@@ -7,7 +7,8 @@ left side is compiled the same way; `Library` holds both and says which can begi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from attrs import define, field
 
 from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import (
-    Apply, Case, Choose, DtypeVar, Each, Either, Extern, Number, OpDef, Operand, OperandInfo, Prim, Program, Ref, Result,
+    Apply, Case, Choose, DtypeVar, Each, Either, Extern, Lit, Number, OpDef, Operand, OperandInfo, Prim, Program, Ref, Result,
     RuleDef, Term,
 )  # fmt: skip
 from fxrewrite.dsl.dims import Star
@@ -23,6 +24,7 @@ from fxrewrite.patterns.calls import Declared
 from fxrewrite.patterns.guards import DTYPES, Guards
 from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, Slots, State, Step, allowed_dtypes, lookup
 from fxrewrite.patterns.normal import Normal
+from fxrewrite.patterns.values import Symbol
 
 
 class MissingOp(Exception):
@@ -61,6 +63,7 @@ class Pattern:
     element: Step | None = None
     keys: frozenset[tuple[str, str | None]] = frozenset()
     dtypes: frozenset[Any] | None = None
+    numbers: tuple[tuple[int, float], ...] = ()
     owner: Any = None  # OpDef or RuleDef
 
     def guard(self, s: State) -> Guards:
@@ -92,7 +95,7 @@ def compile_pattern(
     pattern = Pattern(
         name, slots, anchor, outputs, normal, operands, attributes, guards,
         tuple((n, DTYPES[v.name] if hasattr(v, "name") and hasattr(v, "__attrs_attrs__") else v) for n, v in pins),
-        named, machine, keys=frozenset(keys(first)), dtypes=result_dtypes(first, attributes),
+        named, machine, keys=frozenset(keys(first)), dtypes=result_dtypes(first, attributes), numbers=numbers(first),
     )  # fmt: skip
     if isinstance(normals[0], Each):
         pattern.each = normals[0]
@@ -164,6 +167,42 @@ def producer(t: Any) -> str | None:
     return first.call.op if isinstance(first, Result) else None
 
 
+def numbers(t: Any) -> tuple[tuple[int, float], ...]:
+    """The numbers that the op below the root must have as attributes: (position in the arguments of its view, number)."""
+    first = t.call.args[0] if isinstance(t, Result) and t.call.args else None
+    if not isinstance(first, Result):
+        return ()
+    literals = ((len(first.call.args) + j, s.value) for j, (_, s) in enumerate(first.call.attrs) if isinstance(s, Lit))
+    return tuple((j, x) for j, x in literals if type(x) in (int, float) and abs(x) < 1e300)
+
+
+class Numbered:
+    """Patterns by the numbers that they must find: of any count of them that differ in a literal, few are tried."""
+
+    def __init__(self) -> None:
+        self.tables: dict[tuple[int, ...], dict[tuple[str | None, ...], list[Pattern]]] = {}
+
+    def add(self, pattern: Pattern) -> None:
+        """A number is found under its digits and under those of its neighbours, which count as equal (`guards.same`)."""
+        table = self.tables.setdefault(tuple(j for j, _ in pattern.numbers), {})
+        for key in product(*({digits(x * (1 - 1e-6)), digits(x * (1 + 1e-6))} for _, x in pattern.numbers)):
+            table.setdefault(key, []).append(pattern)
+
+    def under(self, arguments: Iterable[tuple[Any, ...]]) -> list[Pattern]:
+        """The patterns that may hold above a view with one of these arguments."""
+        found: dict[Pattern, None] = {}
+        for args in arguments:
+            for positions, table in self.tables.items():
+                found.update(dict.fromkeys(table.get(tuple(digits(args[j]) for j in positions), ())))
+        return list(found)
+
+
+def digits(x: Any) -> str | None:
+    """The first digits of a number; None for what is none."""
+    x = x.expr if type(x) is Symbol else x
+    return f"{x:.4e}" if isinstance(x, int | float) and not isinstance(x, bool) else None
+
+
 def result_dtypes(t: Any, attributes: tuple[Any, ...]) -> frozenset[Any] | None:
     """The dtypes that the anchor may have, where the type, or the domain of the attribute that it is, says."""
     dtype = t.type.dtype if not isinstance(t, Number) else None
@@ -228,6 +267,7 @@ class Library:
         self.declared = declared  # what a torch op is in the language
         self.index: dict[tuple[str, str | None], list[Pattern]] = defaultdict(list)
         self.rules: dict[tuple[str, str | None], list[Pattern]] = defaultdict(list)
+        self.numbered: dict[tuple[str, str | None], Numbered] = defaultdict(Numbered)  # rules that name a number
         self.patterns: dict[str, Pattern] = {}  # of rules, by full name
         self.off: list[Off] = []
         for op in program.ops.values():
@@ -276,7 +316,11 @@ class Library:
         pattern.owner = rule
         self.patterns[rule.full_name] = pattern
         for key in pattern.keys:
-            self.rules[key].append(pattern)
+            if pattern.numbers:
+                self.numbered[key].add(pattern)
+                self.rules.setdefault(key, [])
+            else:
+                self.rules[key].append(pattern)
 
 
 __all__ = ["Library", "MissingOp", "Off", "Operand", "Pattern", "torch_op"]

@@ -139,16 +139,20 @@ class Sweep:
     def _over(self, index: dict[tuple[str, str | None], list[Pattern]], name: str, v: Value) -> None:
         """Patterns rooted at a declared op, and of these only those whose first operand is known to be what they need."""
         root = "@" + name
-        producers: dict[str | None, None] = {None: None}
+        producers: dict[str | None, list[Any]] = {None: []}
         for view, i in v.views[name]:
             x = view.args[0] if i == 0 else None
             while type(x) is Value:
-                producers.update(dict.fromkeys(x.views))
-                if x.op == "to":  # absorbed casts
-                    producers.update(dict.fromkeys(x.args[0].views))
+                for one in (x, x.args[0]) if x.op == "to" else (x,):  # absorbed casts
+                    for producer, views in one.views.items():
+                        producers.setdefault(producer, []).extend(views)
                 x = x.source
-        for p in producers:
-            for pattern in index.get((root, p), ()):
+        numbered = self.library.numbered if index is self.library.rules else {}
+        for p, below in producers.items():
+            patterns = index.get((root, p), ())
+            if (root, p) in numbered:
+                patterns = [*patterns, *numbered[root, p].under(w.args for w, _ in below)]
+            for pattern in patterns:
                 if pattern.dtypes is None or v.dtype in pattern.dtypes:
                     self.attempt(pattern, v)
 
