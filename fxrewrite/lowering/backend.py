@@ -1,4 +1,6 @@
-"""The rules in front of Inductor: a `torch.compile` backend, options for plain Inductor, and rewriting without a compiler."""
+"""The rules in front of Inductor: a `torch.compile` backend, options for plain Inductor, and rewriting without a
+compiler.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,6 @@ from fxrewrite.dsl.core import Program
 from fxrewrite.dsl.syntax import File
 from fxrewrite.lowering import library
 from fxrewrite.lowering.config import Config, check_flags, load_program, make_config
-from fxrewrite.lowering.engine import no_collection
 from fxrewrite.lowering.graph_pass import RewritePass, logger
 from fxrewrite.lowering.providers import unknown_names
 from fxrewrite.patterns.events import recording
@@ -37,15 +38,17 @@ def make_pass(config: Config, program: Program | None = None) -> RewritePass:
 
 
 def backend(
-    packs: Packs = None, *, level: str = "O2", flags: Mapping[str, bool] | None = None, providers: Iterable[str] | None = None,
-    tokens: tuple[int, int | None] | None = None, allow_relaxed: bool = False, strict: bool = False,
+    packs: Packs = None, *, level: str = "O2", flags: Mapping[str, bool] | None = None,
+    providers: Iterable[str] | None = None, tokens: tuple[int, int | None] | None = None,
+    allow_relaxed: bool = False, strict: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """A backend for `torch.compile(model, backend=...)`: Inductor with the rules of `packs` in it.
 
-    `packs` replaces the shipped list ("default" names it). `level`: O0 to O3; `flags`: flag, pack or `pack.rule` -> on or off.
-    `providers`: see `fxrewrite packs`. `tokens`: a range of token counts that may be assumed. `strict`: an error in a rule raises.
-    `options`: options of Inductor. Raises RuleError where a rule file is wrong, ConfigError where a setting is.
+    `packs` replaces the shipped list ("default" names it). `level`: O0 to O3; `flags`: flag, pack or `pack.rule` -> on
+    or off. `providers`: see `fxrewrite packs`. `tokens`: a range of token counts that may be assumed. `strict`: an
+    error in a rule raises. `options`: options of Inductor. Raises RuleError where a rule file is wrong, ConfigError
+    where a setting is.
     """
     config = make_config(packs, level, flags, providers, allow_relaxed, tokens, strict)
     pass_ = make_pass(config)
@@ -96,13 +99,17 @@ def _default() -> Callable[..., Any]:
 
 
 def fxrewrite(gm: GraphModule, example_inputs: list[Any], **kwargs: Any) -> Any:
-    """`torch.compile(model, backend="fxrewrite")`: the shipped packs at their defaults. `options=` goes to `backend`."""
+    """`torch.compile(model, backend="fxrewrite")`: the shipped packs at their defaults. `options=` goes to
+    `backend`.
+    """
     options = kwargs.pop("options", None)
     return (backend(**options) if options else _default())(gm, example_inputs)
 
 
 def inductor_options(packs: Packs = None, **settings: Any) -> dict[str, Any]:
-    """Options for plain Inductor, `torch.compile(model, options=...)`, with our pass on its post-grad hook. `settings` as `backend`."""
+    """Options for plain Inductor, `torch.compile(model, options=...)`, with our pass on its post-grad hook. `settings`
+    as `backend`.
+    """
     settings.pop("options", None)
     config = make_config(packs, **settings)
     return {HOOK: make_pass(config)}
@@ -113,8 +120,8 @@ def rewrite(
 ) -> GraphModule | torch.export.ExportedProgram:
     """Rewrite a graph in place, without a compiler, and return it. `settings` as `backend`.
 
-    Every node needs `meta["val"]` (as `make_fx` with fake tensors, aot_autograd and `torch.export` leave it). Raises ValueError where
-    it is missing, RuleError where a rule file is wrong.
+    Every node needs `meta["val"]` (as `make_fx` with fake tensors, aot_autograd and `torch.export` leave it). Raises
+    ValueError where it is missing, RuleError where a rule file is wrong.
     """
     return rewrite_by(make_pass(make_config(packs, **settings)), program)
 

@@ -1,7 +1,7 @@
 """Rules of the stage `canonicalize`, before anything is recognised: no-op views, casts and clones go, chains fold.
 
-Here a value is one node, read without the normal form (which would make most of these rules equations of a thing with itself). One forward
-pass: what a node is replaced by is what the nodes behind it see.
+Here a value is one node, read without the normal form (which would make most of these rules equations of a thing with
+itself). One forward pass: what a node is replaced by is what the nodes behind it see.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 
 from fxrewrite.dsl.core import Operand, Prim, RuleDef
 from fxrewrite.lowering.replace import Editor, Output, Plan, Refusal, dying, fire, returned
-from fxrewrite.patterns.dialect import EMPTY, READERS, VIEWS, WRITERS
+from fxrewrite.patterns.dialect import CASTS, EMPTY, READERS, RESHAPES, TRANSPOSES, VIEWS, WRITERS
 from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import Off, Pattern, compile_pattern
 from fxrewrite.patterns.guards import UNKNOWN, Guards, decide
@@ -42,18 +42,23 @@ class RawTable(Table):
         self.of_node = _Leaves()
 
     def cons(self, op: str, args: tuple[Any, ...], attrs: tuple[Any, ...], dtype: Any, shape: Dims) -> Value:
+        """A new value, equal to no other."""
         return Value(0, op, args, attrs, dtype, shape)
 
     def cast(self, x: Value, dtype: torch.dtype) -> Value:
+        """A cast, also to the own dtype."""
         return self.cons("to", (x,), (dtype,), dtype, x.shape)
 
     def reshape(self, x: Value, shape: Dims) -> Value:
+        """A reshape, also to the own shape."""
         return self.cons("reshape", (x,), shape, x.dtype, shape)
 
     def permute(self, x: Value, order: tuple[int, ...]) -> Value:
+        """A permutation of axes."""
         return self.cons("permute", (x,), order, x.dtype, tuple(x.shape[i] for i in order))
 
     def slice(self, x: Value, axis: int, start: Any, stop: Any, step: int, shape: Dims) -> Value:
+        """A slice; an open end is the size."""
         return self.cons("slice", (x,), (axis, start, x.shape[axis] if stop is None else stop, step), x.dtype, shape)
 
 
@@ -88,10 +93,10 @@ def _read(table: RawTable, node: Node) -> Value | None:
     return value
 
 
-TARGETS = frozenset(
-    t for t, reader in READERS.items()
-    if reader.__name__ in ("_convert", "_to", "_to_other", "_reshape", "_permute", "_transpose", "_expand", "_slice", "_slice_scatter")
-) | {aten.clone.default}  # fmt: skip
+TARGETS = frozenset({
+    *CASTS, *RESHAPES, *TRANSPOSES, aten.permute.default, aten.expand.default, aten.slice.Tensor,
+    aten.slice_scatter.default, aten.clone.default,
+})  # fmt: skip
 
 
 @define(eq=False)
@@ -103,14 +108,31 @@ class Cleanup:
 
     @classmethod
     def make(cls, rules: tuple[RuleDef, ...]) -> Cleanup:
+        """Compile the rules of the stage."""
         out = cls(defaultdict(list))
         for rule in rules:
             root = rule.left[0]
             if len(rule.left) != 1 or not isinstance(root, Prim) or root.op not in PRIMS:
-                out.off.append(Off(rule.full_name, "rule failed", "a clean-up rule has one output, a view, cast or clone", rule.span))
+                out.off.append(
+                    Off(
+                        rule.full_name,
+                        "rule failed",
+                        "a clean-up rule has one output, a view, cast or clone",
+                        rule.span,
+                    )
+                )
                 continue
             pattern = compile_pattern(
-                rule.full_name, rule.left, rule.operands, rule.attributes, rule.guards, (), (), lambda p, s: s.sweep.solved(p, s), {}, True
+                rule.full_name,
+                rule.left,
+                rule.operands,
+                rule.attributes,
+                rule.guards,
+                (),
+                (),
+                lambda p, s: s.sweep.solved(p, s),
+                {},
+                True,
             )
             pattern.owner = rule
             out.patterns[root.op].append(pattern)
@@ -174,7 +196,9 @@ class _Run:
             "identity": lambda order: tuple(order) == tuple(range(len(order))),
             "widens": lambda u, t: t in EXACT.get(u, ()),
             "written": lambda x: bool(self.writes),
-            "donated": lambda x: _base(x.nodes[0]).op != "call_function" or any(u.op == "output" for u in self.anchor.nodes[0].users),
+            "donated": lambda x: (
+                _base(x.nodes[0]).op != "call_function" or any(u.op == "output" for u in self.anchor.nodes[0].users)
+            ),
             "fresh": lambda x: bool(x.nodes) and x.nodes[0].target in EMPTY,
         }
 
@@ -188,11 +212,18 @@ class _Run:
         plan = Plan(found, [Output(0, None, node, value)], dying({node}, set(captures)), captures, None)
         plan.last = node.prev  # the replacement stands where the node stood
         try:
-            fire(plan, self.editor, lambda e, p: [self._write(rule.right[0], bindings, node)], {"rule": rule.full_name, "span": str(rule.span)})
+            fire(
+                plan,
+                self.editor,
+                lambda e, p: [self._write(rule.right[0], bindings, node)],
+                {"rule": rule.full_name, "span": str(rule.span)},
+            )
         except Refusal:
             return False
         if self.listening:
-            self.events.append(Event(rule.pack, rule.name, node.name, True, span=rule.left_span, source=source_line(node)))
+            self.events.append(
+                Event(rule.pack, rule.name, node.name, True, span=rule.left_span, source=source_line(node))
+            )
         for made in self.editor.made:
             made.meta.pop("fxrewrite", None)
             read = _read(self.table, made) if made.target in TARGETS else None

@@ -28,9 +28,9 @@ class ConfigError(ValueError):
 class Config:
     """The settings of a backend or pass.
 
-    `packs`: names of shipped packs, "default" for the shipped list, paths of `.rw` files. `level`: O0 to O3. `flags`: flag, pack, or
-    `pack.rule` -> on or off; they beat the level. `providers`: names in order. `tokens`: the range (lo, hi) of token counts that is
-    assumed, hi None for no bound. `strict`: an error in a rule raises.
+    `packs`: names of shipped packs, "default" for the shipped list, paths of `.rw` files. `level`: O0 to O3. `flags`:
+    flag, pack, or `pack.rule` -> on or off; they beat the level. `providers`: names in order. `tokens`: the range (lo,
+    hi) of token counts that is assumed, hi None for no bound. `strict`: an error in a rule raises.
     """
 
     packs: tuple[str | Path | File, ...] = ("default",)
@@ -84,7 +84,9 @@ def rule_status(program: Program, rule: RuleDef, config: Config) -> Status:
     if pack is not None and pack.when:
         held = holds(pack.when, Env(facts=machine_facts()))
         if held is not True:
-            return Status(False, "pack off", f"pack {pack.name}: its `when` is {'unknown' if held is None else 'false'} here")
+            return Status(
+                False, "pack off", f"pack {pack.name}: its `when` is {'unknown' if held is None else 'false'} here"
+            )
     level = rule.level or (pack.level if pack else "O0")
     if level in (None, "none"):
         return Status(False, "level", f"only its flag {flag} turns it on" if flag else "only its flag turns it on")

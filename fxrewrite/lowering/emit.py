@@ -48,10 +48,13 @@ class Emitter:
             return self.guards.value(t.value)
         if isinstance(t, Prim):
             args = [self.term(a) for a in t.args]
-            return WRITERS[t.op](self.editor.dialect, self.editor.call, *args, *(self.guards.value(p) for p in t.params))
+            return WRITERS[t.op](
+                self.editor.dialect, self.editor.call, *args, *(self.guards.value(p) for p in t.params)
+            )
         raise Refusal("rule failed", f"cannot write {type(t).__name__}")
 
     def operand(self, value: Any) -> Any:
+        """The node of a bound value, or the constant."""
         if isinstance(value, tuple | list):
             return [self.operand(v) for v in value]
         return self.editor.node(value) if isinstance(value, Value) else value
@@ -106,7 +109,13 @@ class Emitter:
         raise Refusal("rule failed", f"the attribute {scalar} has no value")
 
     def registered(
-        self, op: OpDef, provider: Provider, nodes: list[Any], attributes: dict[str, Any], types: list[ResultType], like: Node
+        self,
+        op: OpDef,
+        provider: Provider,
+        nodes: list[Any],
+        attributes: dict[str, Any],
+        types: list[ResultType],
+        like: Node,
     ) -> list[Any]:
         """The registered op, with float attributes as 0-d tensors where one is a value of the graph."""
         dyn = any(isinstance(v, Value) for v in attributes.values())
@@ -116,7 +125,11 @@ class Emitter:
         editor = self.editor
         vals = [self.fake(t, r.star, nodes, like, i) for i, (t, r) in enumerate(zip(types, op.results, strict=True))]
         node = editor.call(target, *args, val=vals[0] if len(vals) == 1 else tuple(vals), like=like)
-        results = [node] if len(vals) == 1 else [editor.call(operator.getitem, node, i, val=v, like=like) for i, v in enumerate(vals)]
+        results = (
+            [node]
+            if len(vals) == 1
+            else [editor.call(operator.getitem, node, i, val=v, like=like) for i, v in enumerate(vals)]
+        )
         return [
             [editor.call(operator.getitem, n, j, val=v, like=like) for j, v in enumerate(val)] if r.star else n
             for n, val, r in zip(results, vals, op.results, strict=True)
@@ -130,7 +143,9 @@ class Emitter:
                 return self.editor.call(aten.scalar_tensor.default, node, dtype=torch.float64)
             return node
         if tensor and value is not None:
-            return self.editor.call(aten.full.default, [], value, dtype=torch.float64, device=torch.device("cpu"), pin_memory=False)
+            return self.editor.call(
+                aten.full.default, [], value, dtype=torch.float64, device=torch.device("cpu"), pin_memory=False
+            )
         return value
 
     def fake(self, t: ResultType, star: bool, nodes: list[Any], like: Node, index: int) -> Any:
@@ -166,5 +181,3 @@ def _value_of(editor: Editor, node: Node) -> Value:
     from fxrewrite.patterns.dialect import read_node
 
     return read_node(editor.table, node)
-
-

@@ -60,8 +60,8 @@ class Engine:
         facts = machine_facts()
         machine = {name: (lambda v=value: v) for name, value in facts.items()}
         library = Library(
-            program, tuple(active), lambda p, s: s.sweep.emit_view(p, s), lambda p, s: s.sweep.emit_match(p, s), machine,
-            cache(lambda target: declared(program, target)),
+            program, tuple(active), lambda p, s: s.sweep.emit_view(p, s), lambda p, s: s.sweep.emit_match(p, s),
+            machine, cache(lambda target: declared(program, target)),
         )  # fmt: skip
         providers = Providers(program, config.providers, config.allow_relaxed, facts)
         seconds = Counter() if seconds is None else seconds
@@ -104,9 +104,12 @@ class Run:
     near: list[Event] = field(factory=list)
 
     def execute(self) -> None:
+        """Clean up, read, match, fire, report."""
         start = time.perf_counter()
         truth = truth_of(self.graph)
-        cleaned = self.engine.cleanup.run(self.graph, lambda table: self._editor(table, truth), truth, bool(recording()))
+        cleaned = self.engine.cleanup.run(
+            self.graph, lambda table: self._editor(table, truth), truth, bool(recording())
+        )
         self.sweep = Sweep(self.engine.library)
         self.sweep.truth = truth
         clean = time.perf_counter()
@@ -120,7 +123,14 @@ class Run:
         self._fuse(list(self.sweep.found))
         provided = self._provide()
         rewritten = time.perf_counter()
-        self.seconds.update({"clean up": clean - start, "read": read - clean, "match": matched - read, "rewrite": rewritten - start_fuse})
+        self.seconds.update(
+            {
+                "clean up": clean - start,
+                "read": read - clean,
+                "match": matched - read,
+                "rewrite": rewritten - start_fuse,
+            }
+        )
         if recording():
             self.events = cleaned
             self._report()
@@ -170,7 +180,11 @@ class Run:
         for condition in found.rule.prefer:
             at = [_prefers(condition, found, n) for n in (low, high)]
             if any(a is not True for a in at):
-                shown = f"{low} tokens" if low == high else f"{'?' if low is None else low} to {'any' if high is None else high} tokens"
+                shown = (
+                    f"{low} tokens"
+                    if low == high
+                    else f"{'?' if low is None else low} to {'any' if high is None else high} tokens"
+                )
                 raise Refusal("outside token range", shown, _shown(condition))
 
     def _tokens(self, found: Found) -> tuple[Any, Any]:
@@ -219,7 +233,7 @@ class Run:
             self.refused[id(p.found)] = (p.found, refusal)
             if refusal.reason == "rule failed":
                 self._break(rule, refusal)
-        except Exception as error:  # the compilation goes on without this rule
+        except Exception as error:  # noqa: BLE001 (whatever a rule raises, the compilation goes on without it)
             refusal = Refusal("rule failed", f"{type(error).__name__}: {error}".split("\n")[0])
             self.refused[id(p.found)] = (p.found, refusal)
             self._break(rule, refusal)
@@ -264,7 +278,9 @@ class Run:
 
     def _fired_event(self, found: Found, by: str) -> Event:
         rule = found.rule
-        return Event(rule.pack, rule.name, _site(found), True, span=rule.left_span, source=source_line(found.site), by=by)
+        return Event(
+            rule.pack, rule.name, _site(found), True, span=rule.left_span, source=source_line(found.site), by=by
+        )
 
     def _refused_event(self, found: Found, r: Refusal) -> Event:
         rule = found.rule

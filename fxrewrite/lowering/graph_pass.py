@@ -40,8 +40,15 @@ class RewritePass(CustomGraphPass):
                         library.op_for(program, t.call.op)
 
     def __call__(self, graph: Graph) -> None:
+        """Rewrite `graph` in place. An error leaves it as it is, with a line in the log; strict mode raises it."""
         self.calls += 1
-        run = self.engine.run(graph)
+        try:
+            run = self.engine.run(graph)
+        except Exception as error:
+            if self.engine.config.strict:
+                raise
+            logger.warning("a graph is left as it is: %s: %s", type(error).__name__, str(error).split("\n")[0])
+            return
         self._log(run)
 
     def __deepcopy__(self, memo: Any) -> RewritePass:

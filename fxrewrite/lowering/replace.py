@@ -1,7 +1,7 @@
 """One rewrite as a transaction: what dies, where the new nodes go, what must still be true, and the edit.
 
-`Plan` is made without touching the graph. `fire` writes the new nodes, compares every output with what it replaces, and only then lets
-users see them; if anything is refused, all that it wrote is removed again.
+`Plan` is made without touching the graph. `fire` writes the new nodes, compares every output with what it replaces, and
+only then lets users see them; if anything is refused, all that it wrote is removed again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from fxrewrite.patterns.writes import Writes
 
 aten = torch.ops.aten
 MARK = "fxrewrite"  # node.meta key: the rule and its place
-COPIED = ("stack_trace", "nn_module_stack", "custom", "source_fn_stack", "seq_nr")  # metadata that the new node inherits
+# metadata that the new node inherits
+COPIED = ("stack_trace", "nn_module_stack", "custom", "source_fn_stack", "seq_nr")
 
 
 class Refusal(Exception):
@@ -35,7 +36,9 @@ class Refusal(Exception):
 
 @define(eq=False)
 class Output:
-    """A node that will be replaced: by result `index` (element `element` of a list), viewed back to the node's own shape."""
+    """A node that will be replaced: by result `index` (element `element` of a list), viewed back to the node's own
+    shape.
+    """
 
     index: int
     element: int | None
@@ -45,7 +48,9 @@ class Output:
 
 @define(eq=False)
 class Plan:
-    """Everything that an edit needs. `dead` dies with the outputs; `last` is the last capture; `moved` users come before it."""
+    """Everything that an edit needs. `dead` dies with the outputs; `last` is the last capture; `moved` users come
+    before it.
+    """
 
     found: Found
     outputs: list[Output]
@@ -78,9 +83,11 @@ def plan(found: Found, writes: Writes) -> Plan:
         if mark is not None:
             raise Refusal("eaten by", mark["rule"], node=o.node)
         if writes.to(o.node):  # a duplicate, or a view, would be written with it
-            raise Refusal("mutation between", describe(writes.to(o.node)[0]), f"nothing writes to {o.node.name}", o.node)
+            raise Refusal(
+                "mutation between", describe(writes.to(o.node)[0]), f"nothing writes to {o.node.name}", o.node
+            )
     first = min(o.node for o in outputs)
-    operands = [v for v in _values(found.bindings.values())]
+    operands = _values(found.bindings.values())
     captures = list(dict.fromkeys(n for v in operands for n in leaves(v, first, writes)))
     dead = dying({o.node for o in outputs if o.node not in captures}, set(captures))
     _exclusive(found, dead, set(captures))
@@ -117,7 +124,9 @@ def _outputs(found: Found) -> list[Output]:
 
 
 def leaves(value: Value, first: Node, writes: Writes) -> list[Node]:
-    """The nodes from which a captured value is had before the node `first`: its own, or those below it where it has none."""
+    """The nodes from which a captured value is had before the node `first`: its own, or those below it where it has
+    none.
+    """
     nodes = [n for n in live(value) if writes.holds(n, value, first)]
     before = next((n for n in nodes if n < first), None)
     if before is not None:
@@ -186,7 +195,13 @@ def describe(node: Node) -> str:
     """A node with its op, for people."""
     target = getattr(node.target, "_schema", None)
     name = target.name.split("::")[-1] if target is not None else getattr(node.target, "__name__", str(node.target))
-    return f"{node.name} ({name})" if node.op == "call_function" else "the output of the graph" if node.op == "output" else node.name
+    return (
+        f"{node.name} ({name})"
+        if node.op == "call_function"
+        else "the output of the graph"
+        if node.op == "output"
+        else node.name
+    )
 
 
 def _early_users(p: Plan, last: Node) -> list[Node]:
@@ -275,7 +290,9 @@ class Editor:
         return not writes or (self.cursor is not None and writes.holds(node, value, self.cursor))
 
     def sizes(self, shape: Dims) -> list[Any]:
-        """A shape as arguments of a reshape: numbers, nodes that hold a size here, and one -1 where a size has no node."""
+        """A shape as arguments of a reshape: numbers, nodes that hold a size here, and one -1 where a size has no
+        node.
+        """
         found = [s if isinstance(s, int) else self.size_node(s) for s in shape]
         if found.count(None) > 1:
             found = [self.written_size(s) if n is None else n for s, n in zip(shape, found, strict=True)]
@@ -349,9 +366,12 @@ def fire(p: Plan, editor: Editor, emit: Callable[[Editor, Plan], list[Any]], mar
 
 
 def _pairs(editor: Editor, p: Plan, results: list[Any]) -> list[tuple[Output, Node]]:
-    """Each output with the node that replaces it. Outputs of the graph never share memory that they did not share before."""
+    """Each output with the node that replaces it. Outputs of the graph never share memory that they did not share
+    before.
+    """
     pairs: list[tuple[Output, Node]] = []
-    owners: dict[tuple[int, int | None], dict[Node, Node]] = {}  # result -> memory of an old node that is returned -> the new one
+    # result -> memory of an old node that is returned -> the new one
+    owners: dict[tuple[int, int | None], dict[Node, Node]] = {}
     for o in p.outputs:
         new = results[o.index] if o.element is None else results[o.index][o.element]
         if returned(o.node):
@@ -428,4 +448,3 @@ def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark:
                 editor.graph.erase_node(u)
         if not n.users and not n._erased:
             editor.graph.erase_node(n)
-

@@ -1,4 +1,6 @@
-"""What an emitted op takes and gives, by its declared types: derived guards, and the shapes and dtypes of its results."""
+"""What an emitted op takes and gives, by its declared types: derived guards, and the shapes and dtypes of its
+results.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,16 @@ class SiteEnv(Env):
     truth: Any = None
 
     def dtype_of(self, value: Any) -> Any:
+        """The dtype of a value."""
         name = NAMES.get(value.dtype)
         return UNKNOWN if name is None else Dtype(name)
 
     def shape_of(self, value: Any) -> Any:
+        """The sizes of a value."""
         return value.shape if isinstance(value, Value) else UNKNOWN
 
     def decide(self, op: str, left: Any, right: Any) -> Any:
+        """A comparison, of symbolic sizes too."""
         if isinstance(left, sympy.Basic) or isinstance(right, sympy.Basic):
             return decide_symbolic(op, left, right, self.truth)
         return compare(op, left, right)
@@ -63,8 +68,8 @@ def attribute(value: Any) -> Any:
 def result_types(op: OpDef, args: Sequence[Any], attributes: Mapping[str, Any], truth: Any = None) -> list[ResultType]:
     """The types of the results of `op` for these operands (values, lists of values, None).
 
-    Raises EvaluationError where an operand does not fit its declared type, `requires` is not known to hold, or a result is not
-    determined.
+    Raises EvaluationError where an operand does not fit its declared type, `requires` is not known to hold, or a result
+    is not determined.
     """
     env = SiteEnv(truth=truth)
     env.attributes.update({k: attribute(v) for k, v in attributes.items()})

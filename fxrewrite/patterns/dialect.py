@@ -35,6 +35,15 @@ EMPTY = {
     aten.new_empty_strided.default,
 }  # fmt: skip
 PERMUTED = {aten.permute.default, aten.t.default, aten.transpose.int, aten.mT.default}
+CONVERT = prims.convert_element_type.default
+COPIES = (aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.to.device)
+LIKE = (aten.type_as.default, aten.to.other)
+CASTS = (CONVERT, *COPIES, *LIKE)
+RESHAPES = (
+    aten.reshape.default, aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.squeeze.dim,
+    aten.squeeze.dims, aten.squeeze.default, aten.unsqueeze.default, aten.flatten.using_ints, aten.unflatten.int,
+)  # fmt: skip
+TRANSPOSES = (aten.t.default, aten.transpose.int, aten.mT.default)
 VIEWS: set[Any] = set()  # ops whose result shares storage with their first argument
 
 
@@ -163,12 +172,12 @@ def schema_arguments(target: torch._ops.OpOverload, args: tuple[Any, ...], kwarg
 # ---- casts
 
 
-@reads(prims.convert_element_type.default)
+@reads(CONVERT)
 def _convert(t: Table, node: Any, val: Any) -> Value | None:
     return t.cast(t.of_node[node.args[0]], val.dtype)
 
 
-@reads(aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.to.device)
+@reads(*COPIES)
 def _to(t: Table, node: Any, val: Any) -> Value | None:
     source = node.args[0].meta["val"]
     if source.device != val.device or source.layout != val.layout:
@@ -179,7 +188,7 @@ def _to(t: Table, node: Any, val: Any) -> Value | None:
     return t.cast(t.of_node[node.args[0]], val.dtype)
 
 
-@reads(aten.type_as.default, aten.to.other)
+@reads(*LIKE)
 def _to_other(t: Table, node: Any, val: Any) -> Value | None:
     if node.args[0].meta["val"].device != val.device or len(node.args) > 2 or node.kwargs:
         return None
@@ -347,10 +356,7 @@ def _matmul(t: Table, node: Any, val: Any) -> Value | None:
 # ---- movement
 
 
-@reads(
-    aten.reshape.default, aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.squeeze.dim,
-    aten.squeeze.dims, aten.squeeze.default, aten.unsqueeze.default, aten.flatten.using_ints, aten.unflatten.int, view=True,
-)  # fmt: skip
+@reads(*RESHAPES, view=True)
 def _reshape(t: Table, node: Any, val: Any) -> Value | None:
     return t.reshape(t.of_node[node.args[0]], dims_of(val))
 
@@ -361,7 +367,7 @@ def _permute(t: Table, node: Any, val: Any) -> Value | None:
     return t.permute(x, tuple(a % len(x.shape) for a in node.args[1]))
 
 
-@reads(aten.t.default, aten.transpose.int, aten.mT.default, view=True)
+@reads(*TRANSPOSES, view=True)
 def _transpose(t: Table, node: Any, val: Any) -> Value | None:
     x = t.of_node[node.args[0]]
     rank = len(x.shape)

@@ -1,4 +1,6 @@
-"""Reports for people: each rule with its sites, and for each reason the place in the rule and the lines of the model."""
+"""Reports for people: each rule with its sites, and for each reason the place in the rule and the lines of the
+model.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,15 @@ def render(log: Log, rule: str | None = None, every: bool = False) -> str:
         events = by_rule[name]
         if len(by_rule) > FEW and not any(e.fired or e.reason != "other op" for e in events):
             missing = sorted({e.expected for e in events})
-            absent.append(f"{name}  0 of {len(events)} sites: no {' and no '.join(m.removeprefix('a ') for m in missing)}")
+            absent.append(
+                f"{name}  0 of {len(events)} sites: no {' and no '.join(m.removeprefix('a ') for m in missing)}"
+            )
         else:
             lines += [*_rule(name, events, log, limit), ""]
     lines += [*absent, ""] if absent else []
     if log.cached:
-        lines.append(f"{log.cached} compilation{'s' if log.cached > 1 else ''}: cached, not run (the rewritten code came from Inductor's cache)")
+        many = "compilations" if log.cached > 1 else "compilation"
+        lines.append(f"{log.cached} {many}: cached, not run (the rewritten code came from Inductor's cache)")
     if not by_rule and not log.cached:
         lines.append(f"no site of {rule}" if rule else "no rule has a site in these graphs")
     return "\n".join(lines).rstrip()
@@ -42,7 +47,11 @@ def render(log: Log, rule: str | None = None, every: bool = False) -> str:
 def _rule(name: str, events: list[Event], log: Log, limit: int) -> list[str]:
     fired = [e for e in events if e.fired]
     calls = all(e.reason in (LOWERED, SERVED) for e in events)
-    lines = [f"{name}  {_count(len(events), 'call')}" if calls else f"{name}  {len(fired)} of {len(events)} sites" + _by(fired)]
+    lines = [
+        f"{name}  {_count(len(events), 'call')}"
+        if calls
+        else f"{name}  {len(fired)} of {len(events)} sites" + _by(fired)
+    ]
     groups: dict[tuple[Any, ...], list[Event]] = defaultdict(list)
     for e in events:
         if not e.fired:

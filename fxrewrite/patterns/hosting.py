@@ -1,4 +1,6 @@
-"""Matches as entries of an Inductor `PatternMatcherPass`: its mutation regions, stream checks, counters and observers hold for ours."""
+"""Matches as entries of an Inductor `PatternMatcherPass`: its mutation regions, stream checks, counters and observers
+hold for ours.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch._inductor.pattern_matcher import (
-    FailedMatch, GraphPatternEntry, Match, MatchContext, PatternExpr, PatternMatcherPass,
+    FailedMatch,
+    GraphPatternEntry,
+    Match,
+    MatchContext,
+    PatternExpr,
+    PatternMatcherPass,
 )  # fmt: skip
 from torch.fx import Graph, Node
 
@@ -24,6 +31,7 @@ class SitePattern(PatternExpr):
         self.fns = list({n.target for n in nodes})
 
     def match(self, node: Node) -> Any:
+        """The match of a candidate node, looked up."""
         found = self.nodes.get(node)
         if found is None:
             return FailedMatch("not a site of this rule")

@@ -1,20 +1,41 @@
-"""Terms compiled to matchers. A matcher is a chain of closures: each step tests one value, binds what it names, and calls the next.
+"""Terms compiled to matchers. A matcher is a chain of closures: each step tests one value, binds what it names, and
+calls the next.
 
-A step returns True to stop the search and False to go on with other choices; the last step records a solution. Choice points (operand
-order, cases of a `def`, several views of a value, a cast that changes nothing) undo what was bound since. Matching never edits.
+A step returns True to stop the search and False to go on with other choices; the last step records a solution. Choice
+points (operand order, cases of a `def`, several views of a value, a cast that changes nothing) undo what was bound
+since. Matching never edits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
-
-
 
 from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import (
-    Apply, Call, Choose, Dtype, DtypeVar, Each, Either, Extern, Fresh, Lit, Nothing, Number, OneOf, Operand, Prim, Ref,
-    Result, Size, Taken, Term, TorchCall, Wild,
+    Apply,
+    Call,
+    Choose,
+    Dtype,
+    DtypeVar,
+    Each,
+    Either,
+    Extern,
+    Fresh,
+    Lit,
+    Nothing,
+    Number,
+    OneOf,
+    Operand,
+    Prim,
+    Ref,
+    Result,
+    Size,
+    Taken,
+    Term,
+    TorchCall,
+    Wild,
 )  # fmt: skip
 from fxrewrite.dsl.dims import Star
 from fxrewrite.patterns.guards import DTYPES, UNKNOWN, same
@@ -28,7 +49,9 @@ POP = -1  # a trail entry: a deferred equation to take back
 
 
 class State:
-    """What one attempt has bound. `trail`: slots in the order of binding. `deferred`: equations whose names were not bound yet."""
+    """What one attempt has bound. `trail`: slots in the order of binding. `deferred`: equations whose names were not
+    bound yet.
+    """
 
     __slots__ = ("anchor", "deferred", "reached", "sweep", "trail", "v")
 
@@ -72,6 +95,7 @@ class Slots:
         self.index: dict[Any, int] = {}
 
     def __call__(self, key: Any) -> int:
+        """The position of `key`, a new one where it has none."""
         return self.index.setdefault(key, len(self.index))
 
     def of_term(self, t: Any) -> int:
@@ -91,8 +115,9 @@ def lookup(slots: Slots, s: State) -> Callable[[str], Any]:
 
 
 class Compiler:
-    """Compiles terms of one pattern. `torch_op` finds an overload by its dotted name. `raw`: for values that are one node each, as
-    clean-up reads them: a cast that is not there is not matched."""
+    """Compiles terms of one pattern. `torch_op` finds an overload by its dotted name. `raw`: for values that are one
+    node each, as clean-up reads them: a cast that is not there is not matched.
+    """
 
     def __init__(self, slots: Slots, guards: Callable[[State], Any], torch_op: Callable[[str], Any], raw: bool = False):
         self.slots, self.guards, self.torch_op, self.raw = slots, guards, torch_op, raw
@@ -116,6 +141,7 @@ class Compiler:
         return self.shared(t, then)
 
     def operand(self, t: Operand, then: Next) -> Step:
+        """A name: binds what stands there, or is what it is bound to."""
         at, optional, dtypes = self.slots(t.name), t.optional, allowed_dtypes(t.type.dtype)
 
         def step(v: Any, s: State) -> bool:
@@ -134,6 +160,7 @@ class Compiler:
         return step
 
     def number(self, t: Number, then: Next) -> Step:
+        """A constant; an attribute may also be a 0-d float value."""
         scalar = t.value
         unify = self.scalar(scalar)
         if not isinstance(scalar, Ref):
@@ -152,7 +179,13 @@ class Compiler:
     def shared(self, t: Prim | Result | Extern, then: Next) -> Step:
         """A term that may occur twice: the second time it is the value that it was."""
         at = self.slots.of_term(t)
-        inner = self.extern(t, then) if isinstance(t, Extern) else self.result(t, then) if isinstance(t, Result) else self.prim(t, then)
+        inner = (
+            self.extern(t, then)
+            if isinstance(t, Extern)
+            else self.result(t, then)
+            if isinstance(t, Result)
+            else self.prim(t, then)
+        )
 
         def step(v: Any, s: State) -> bool:
             have = s.v[at]
@@ -167,6 +200,7 @@ class Compiler:
         return step
 
     def prim(self, t: Prim, then: Next) -> Step:
+        """A primitive and its operands."""
         if t.op == "to":
             return self.cast(t, then)
         if t.op == "reshape" and not self.raw:
@@ -198,6 +232,7 @@ class Compiler:
         return lambda s: step(s.v[at].args[j], s)
 
     def commutative(self, t: Prim, then: Next) -> Step:
+        """A primitive whose operands match in both orders."""
         op = t.op
         a, b = t.args
         swap = _weight(b) < _weight(a)
@@ -243,7 +278,9 @@ class Compiler:
         return step
 
     def reshape(self, t: Prim, then: Next) -> Step:
-        """`reshape(x, S)` is v where x is v in the shape that x has: by its type, if its dims are known, else below v's own reshape."""
+        """`reshape(x, S)` is v where x is v in the shape that x has: by its type, if its dims are known, else below v's
+        own reshape.
+        """
         x = t.args[0]
         inner = self.term(x, then)
         target = t.params[0]
@@ -267,9 +304,12 @@ class Compiler:
         return step
 
     def choose(self, t: Choose, then: Next) -> Step:
+        """The cases of a `def`, each with its conditions."""
         return self.either([self.case(conds, self.term(value, then), t) for conds, value in t.cases])
 
     def either(self, steps: list[Step]) -> Step:
+        """Any of several steps."""
+
         def step(v: Any, s: State) -> bool:
             mark = len(s.trail)
             for one in steps:
@@ -281,6 +321,7 @@ class Compiler:
         return step
 
     def case(self, conds: tuple[Any, ...], inner: Step, t: Any) -> Step:
+        """A case: its conditions, then its term."""
         tests = [self.condition(c) for c in conds]
 
         def step(v: Any, s: State) -> bool:
@@ -316,7 +357,7 @@ class Compiler:
 
         def later(s: State) -> bool:
             have = s.v[at]
-            return have is not UNSET and (type(have) is Value or have is not value and not same(have, value))
+            return have is not UNSET and (type(have) is Value or (have is not value and not same(have, value)))
 
         def test(s: State) -> bool:
             if s.v[at] is not UNSET:
@@ -372,17 +413,25 @@ class Compiler:
         operands = len(call.args)
         for j in sorted(range(operands), key=lambda j: _weight(call.args[j]), reverse=True):
             arg = call.args[j]
-            step = self.list_operand(arg, then) if isinstance(arg, tuple) else self.term(arg, then) if hasattr(arg, "type") else self.plain(arg, then)
+            step = (
+                self.list_operand(arg, then)
+                if isinstance(arg, tuple)
+                else self.term(arg, then)
+                if hasattr(arg, "type")
+                else self.plain(arg, then)
+            )
             then = self._argument(step, at, j)
         for j, (_, scalar) in reversed(list(enumerate(call.attrs))):
             then = self._argument(self.attribute(scalar, then, call), at, operands + j)
         return then
 
     def plain(self, arg: Any, then: Next) -> Step:
+        """A constant of the graph."""
         unify = self.scalar(arg)
         return lambda v, s: then(s) if unify(v, s) else _miss(s, arg, v, "other constant")
 
     def list_operand(self, args: tuple[Any, ...], then: Next) -> Step:
+        """A list of tensors: only `each` matches one."""
         raise NotImplementedError("a list operand on a matched side")
 
     def attribute(self, scalar: Any, then: Next, call: Call) -> Step:
@@ -393,7 +442,7 @@ class Compiler:
         def step(v: Any, s: State) -> bool:
             if type(v) is Value:
                 if at is None or not _bind(s, at, v):
-                    return isinstance(scalar, Wild) and then(s) or _miss(s, scalar, v, "other constant")
+                    return (isinstance(scalar, Wild) and then(s)) or _miss(s, scalar, v, "other constant")
                 return then(s)
             return then(s) if unify(v, s) else _miss(s, (call, scalar), v, "other constant")
 
@@ -426,7 +475,9 @@ class Compiler:
         return step
 
     def torch_arguments(self, call: TorchCall, t: Extern) -> tuple[str, bool, list[Any]]:
-        """The name that values of this call have, whether it returns several, and a pattern for each argument of the schema."""
+        """The name that values of this call have, whether it returns several, and a pattern for each argument of the
+        schema.
+        """
         op = self.torch_op(call.op)
         schema = op._schema
         by_name = dict(call.kwargs)
@@ -445,11 +496,13 @@ class Compiler:
         return name, len(schema.returns) > 1, args
 
     def torch_steps(self, args: list[Any], at: int, then: Next) -> Next:
+        """The arguments of a torch call, most telling first."""
         for j in sorted(range(len(args)), key=lambda j: _weight(args[j]), reverse=True):
             then = self._argument(self.torch_argument(args[j], then), at, j)
         return then
 
     def torch_argument(self, a: Any, then: Next) -> Step:
+        """One argument of a torch call."""
         if isinstance(a, Fresh):
             return lambda v, s: then(s) if v is FRESH else _miss(s, a, v, "other op")
         if isinstance(a, Taken):
@@ -495,6 +548,7 @@ class Compiler:
         return self.computed(x)
 
     def size(self, dim: dims.Dim) -> Callable[[Any, State], bool]:
+        """A size, an int attribute included."""
         if dim.number is not None:
             number = dim.number
             return lambda v, s: _plain(v) == number
@@ -509,7 +563,9 @@ class Compiler:
         return self.computed(Size(dim))
 
     def computed(self, x: Any) -> Callable[[Any, State], bool]:
-        """An expression: compared where its names are bound, else kept for later. Its value is remembered for the values of its names."""
+        """An expression: compared where its names are bound, else kept for later. Its value is remembered for the
+        values of its names.
+        """
         names = [self.slots(n) for n in names_of(x)]
         known: dict[Any, Any] = {}
 
@@ -527,6 +583,7 @@ class Compiler:
         return unify
 
     def list(self, items: tuple[Any, ...]) -> Callable[[Any, State], bool]:
+        """A list of constants."""
         parts = [self.scalar(i) for i in items]
 
         def unify(v: Any, s: State) -> bool:
@@ -582,29 +639,27 @@ class SchemaMismatch(Exception):
 
 
 def settle(s: State, slots: Slots, guards: Callable[[State], Any]) -> bool:
-    """Solve deferred equations for names that are the only open ones, and test the closed ones. False where one is wrong."""
+    """Solve deferred equations for names that are the only open ones, and test the closed ones. False where one is
+    wrong.
+    """
     progress = True
     while progress and s.deferred:
         progress = False
         find = lookup(slots, s)
-        g = guards(s)
         for expr, value in list(s.deferred):
             if not isinstance(expr, Size):
                 continue
-            known = lambda n: _known(find, n)  # noqa: E731
-            solved = dims.solve(expr.dim, known, value)
+            solved = dims.solve(expr.dim, partial(_known, find), value)
             if solved is None:
                 continue
             name, numerator, divisor = solved
-            if divisor != 1 and (not isinstance(numerator, int) or numerator % divisor):
-                if isinstance(numerator, int) or numerator % divisor != 0:
-                    return False
+            if divisor != 1 and numerator % divisor != 0:
+                return False
             at = slots("dim:" + name)
             if s.v[at] is UNSET:
                 s.v[at] = numerator // divisor if divisor != 1 else numerator
                 s.trail.append(at)
                 progress = True
-        del g
     return True
 
 

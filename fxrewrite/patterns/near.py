@@ -1,7 +1,8 @@
-"""Near misses: for each rule the sites where it could have fired and no match was found, with the deepest point that was reached.
+"""Near misses: for each rule the sites where it could have fired and no match was found, with the deepest point that
+was reached.
 
-A site of a rule is a value that is a view of its root op, or of the first op of its definition when no root follows. Only asked for
-when somebody listens: matching itself keeps no such notes.
+A site of a rule is a value that is a view of its root op, or of the first op of its definition when no root follows.
+Only asked for when somebody listens: matching itself keeps no such notes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,19 @@ from __future__ import annotations
 from typing import Any
 
 from fxrewrite.dsl.core import (
-    Apply, Call, Choose, Each, Extern, Lit, Number, Operand, Prim, Ref, Result, RuleDef, span_of,
+    Apply,
+    Call,
+    Choose,
+    Each,
+    Extern,
+    Lit,
+    Number,
+    Operand,
+    Prim,
+    Ref,
+    Result,
+    RuleDef,
+    span_of,
 )  # fmt: skip
 from fxrewrite.patterns.dialect import VIEWS
 from fxrewrite.patterns.events import Event, source_line
@@ -37,7 +50,9 @@ def near_misses(sweep: Sweep, library: Library) -> list[Event]:
         root, first = ops[0], ops[-1]
         events += [_root_miss(sweep, pattern, v) for v in sites.get(root, ()) if (rule.full_name, id(v)) not in matched]
         if first != root:
-            events += [_first_miss(pattern, v, first, root) for v in sites.get(first, ()) if not _feeds(sweep, v, ops[-2])]
+            events += [
+                _first_miss(pattern, v, first, root) for v in sites.get(first, ()) if not _feeds(sweep, v, ops[-2])
+            ]
     return events
 
 
@@ -46,7 +61,9 @@ def _anchor(output: Any) -> Any:
 
 
 def _is_site(sweep: Sweep, v: Value, op: str) -> bool:
-    """Is `v` the first result of `op`, found here and not carried over from another shape, and no inner part of a larger such view?"""
+    """Is `v` the first result of `op`, found here and not carried over from another shape, and no inner part of a
+    larger such view?
+    """
     own = [view for view, i in v.views[op] if i == 0 and not view.carried]
     return bool(own) and not any(_inner(sweep, v, view) for view in own)
 
@@ -160,7 +177,9 @@ def pattern_check(sweep: Sweep, pattern: Pattern, problems: list[tuple[str, Any,
 def _first_miss(pattern: Pattern, v: Value, first: str, root: str) -> Event:
     rule: RuleDef = pattern.owner
     shown = ", ".join(_node_text(u) for u in _readers(v.nodes)[:4]) or "nobody"
-    return _event(rule, v.nodes[0], "other op", f"a {root} among its users", f"{first} is used by {shown}", rule.left_span)
+    return _event(
+        rule, v.nodes[0], "other op", f"a {root} among its users", f"{first} is used by {shown}", rule.left_span
+    )
 
 
 def _readers(nodes: list[Any]) -> list[Any]:
@@ -172,9 +191,7 @@ def _readers(nodes: list[Any]) -> list[Any]:
     return list(out)
 
 
-def _event(
-    rule: RuleDef, node: Any, reason: str, expected: str, found: str, span: Any, hint: str = ""
-) -> Event:
+def _event(rule: RuleDef, node: Any, reason: str, expected: str, found: str, span: Any, hint: str = "") -> Event:
     return Event(rule.pack, rule.name, node.name, False, reason, expected, found, span, source_line(node), hint)
 
 

@@ -1,4 +1,6 @@
-"""Terms in the normal form of values, so that patterns and graphs spell alike. The rules are those of `values.Table`."""
+"""Terms in the normal form of values, so that patterns and graphs spell alike. The rules are those of
+`values.Table`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,21 @@ from typing import Any
 
 from attrs import evolve
 
-from fxrewrite.dsl.core import Apply, Choose, Dtype, DtypeVar, Each, Either, Lit, Number, Prim, Ref, Result, Term, TensorType
+from fxrewrite.dsl.core import (
+    Apply,
+    Choose,
+    Dtype,
+    DtypeVar,
+    Each,
+    Either,
+    Lit,
+    Number,
+    Prim,
+    Ref,
+    Result,
+    TensorType,
+    Term,
+)
 from fxrewrite.patterns.values import ELEMENTWISE
 
 LOW_OR_SINGLE = {"bf16", "f16", "f32"}
@@ -21,6 +37,7 @@ class Normal:
         self.keep: list[Term] = []
 
     def __call__(self, t: Term) -> Term:
+        """`t` in the normal form."""
         found = self.done.get(id(t))
         if found is None:
             found = self.done[id(t)] = self.intern(self._rewrite(t))
@@ -28,6 +45,7 @@ class Normal:
         return found
 
     def intern(self, t: Term) -> Term:
+        """The one object for equal terms."""
         return self.terms.setdefault(t, t)
 
     def _rewrite(self, t: Term) -> Term:
@@ -38,7 +56,10 @@ class Normal:
         if isinstance(t, Each):
             return evolve(t, body=self(t.body))
         if isinstance(t, Result):
-            args = tuple(tuple(map(self, a)) if isinstance(a, tuple) else self(a) if hasattr(a, "type") else a for a in t.call.args)
+            args = tuple(
+                tuple(map(self, a)) if isinstance(a, tuple) else self(a) if hasattr(a, "type") else a
+                for a in t.call.args
+            )
             return evolve(t, call=self.intern(evolve(t.call, args=args)))  # type: ignore[arg-type]
         if isinstance(t, Prim):
             return self.prim(t, tuple(map(self, t.args)))
@@ -76,7 +97,9 @@ class Normal:
             inner = self._inner(t, x.args[0])
             return evolve(x, args=(inner, *x.args[1:]), type=TensorType(x.type.dtype, t.type.shape))
         if isinstance(x, Choose):
-            return evolve(x, cases=tuple((c, self._inner(t, v)) for c, v in x.cases), type=TensorType(x.type.dtype, t.type.shape))
+            return evolve(
+                x, cases=tuple((c, self._inner(t, v)) for c, v in x.cases), type=TensorType(x.type.dtype, t.type.shape)
+            )
         if isinstance(x, Prim) and x.op == "reshape":
             return self._inner(t, x.args[0])
         return evolve(t, args=(x,))

@@ -1,7 +1,8 @@
 """Value numbering: every node of a graph as a hash-consed value in one primitive language.
 
-Equal values are one object, so duplicates meet. A value may have several nodes (duplicates, aliases), or none (a promotion that
-torch does silently, half of a clamp, a reshape that nobody wrote). `Table.make` is the one constructor, and with it the normal form:
+Equal values are one object, so duplicates meet. A value may have several nodes (duplicates, aliases), or none (a
+promotion that torch does silently, half of a clamp, a reshape that nobody wrote). `Table.make` is the one constructor,
+and with it the normal form:
 
 * a cast to the own dtype, a reshape to the own shape, a slice of everything: nothing
 * reshape moves inwards through elementwise ops of one operand, reshape of reshape folds
@@ -29,7 +30,9 @@ Dims = tuple[Any, ...]  # ints and sympy expressions
 
 
 class Value:
-    """What a node computes. `source`: the value that this one is a reshape of. `views`: op name -> [(View, result index)]."""
+    """What a node computes. `source`: the value that this one is a reshape of. `views`: op name -> [(View, result
+    index)].
+    """
 
     __slots__ = ("args", "attrs", "dtype", "n", "nodes", "op", "root", "seen", "shape", "source", "views")
 
@@ -189,7 +192,9 @@ class Table:
     def slice(self, x: Value, axis: int, start: Any, stop: Any, step: int, shape: Dims) -> Value:
         """`x[start:stop:step]` along a negative axis; `stop` None is the end."""
         length = x.shape[axis]
-        if stop is not None and (stop == length or isinstance(stop, int) and isinstance(length, int) and stop >= length):
+        if stop is not None and (
+            stop == length or (isinstance(stop, int) and isinstance(length, int) and stop >= length)
+        ):
             stop = None
         if start == 0 and stop is None and step == 1:
             return x
@@ -214,7 +219,9 @@ class Table:
 
 
 def _source(x: Value, v: Value) -> Value | None:
-    """What `v` is a reshape of: of `x` and what that is a reshape of, the first with the same last axis. Older values only: no cycles."""
+    """What `v` is a reshape of: of `x` and what that is a reshape of, the first with the same last axis. Older values
+    only: no cycles.
+    """
     s: Value | None = x
     while s is not None:
         if s.n < v.n and s.shape and v.shape and s.shape[-1] == v.shape[-1]:

@@ -1,13 +1,13 @@
 """Writes in a graph that is not functional: which nodes share memory, and which node holds a value when.
 
-After a write every node that shares memory with what was written holds another value: an opaque one, equal to nothing. A graph without
-writes costs one look at each op.
+After a write every node that shares memory with what was written holds another value: an opaque one, equal to nothing.
+A graph without writes costs one look at each op.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,13 +17,13 @@ from torch.fx import Graph, Node
 from fxrewrite.patterns.values import Table, Value
 
 
-@lru_cache(maxsize=None)
+@cache
 def shares_memory(target: torch._ops.OpOverload) -> bool:
     """May a result of this op share memory with an argument?"""
     return any(r.alias_info is not None for r in target._schema.returns)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _mutable(target: torch._ops.OpOverload) -> bool:
     return target._schema.is_mutable
 
