@@ -87,7 +87,7 @@ def test_demo_expects_what_the_layers_demand() -> None:
     token = {"rms_norm_fp8": 1, "add_rms_norm_fp8": 3}
     assert expected["Llama, per token"] == {**token, "silu_mul_fp8": 2}
     assert expected["Gemma 3, per token"] == {**token, "gelu_mul_fp8": 2}
-    assert expected["Llama, one-line file"] == {} and sum(expected["Phi-3, one-line file"].values()) == 2
+    assert expected["Llama, one line"] == {} and sum(expected["Phi-3, one line"].values()) == 2
 
 
 @pytest.mark.slow
