@@ -26,24 +26,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fxrewrite.dsl.core import Dtype, Prim
 from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Buffer, EvaluationError, Overwritten
 from fxrewrite.lowering.layouts import empty
+from fxrewrite.patterns.guards import DTYPES, NAMES
 
-DTYPES: dict[str, torch.dtype] = {
-    "bf16": torch.bfloat16,
-    "f16": torch.float16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "e4m3fn": torch.float8_e4m3fn,
-    "e4m3fnuz": torch.float8_e4m3fnuz,
-    "e5m2": torch.float8_e5m2,
-    "e8m0fnu": torch.float8_e8m0fnu,
-    "i8": torch.int8,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "u8": torch.uint8,
-    "bool": torch.bool,
-}
-NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 HALVES = (torch.bfloat16, torch.float16)
 
 

@@ -7,7 +7,9 @@ or a form of it that is one bound call.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from attrs import define, field, frozen
@@ -18,6 +20,7 @@ from fxrewrite.lowering import library
 from fxrewrite.lowering.impls import NotServed, can_provide, missing_op
 from fxrewrite.lowering.replace import Refusal
 
+logger = logging.getLogger("fxrewrite")
 DEFAULT = ("kernel", "generated", "definition")
 BUILT_IN = (*DEFAULT, "op")
 KEPT = "kept: no faster provider here"
@@ -34,11 +37,23 @@ class Provider:
 
 def kernel_for(name: str, device: str) -> Any:
     """The hand-written kernel of an op for a device type, or None."""
+    kernels = _kernels()
+    return None if kernels is None else kernels.find(name, device)
+
+
+@cache
+def _kernels() -> Any:
+    """The package of kernels; None where it is not installed, or cannot be imported here, which is said once."""
     try:
         import fxrewrite_kernels
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name != "fxrewrite_kernels":
+            logger.warning("the provider `kernel` is off: %s", error)
         return None
-    return fxrewrite_kernels.find(name, device)
+    except Exception as error:  # noqa: BLE001  what an installed package does at import is not known
+        logger.warning("the provider `kernel` is off: %s: %s", type(error).__name__, error)
+        return None
+    return fxrewrite_kernels
 
 
 def impls_of(op: OpDef) -> dict[str, Case]:

@@ -13,12 +13,24 @@ import torch
 from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import Apply, Dtype, DtypeVar, Lit, Nothing, Number, Operand, Ref, Size, Wild
 
-DTYPES: dict[str, torch.dtype] = {
-    "bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32, "f64": torch.float64,
-    "e4m3fn": torch.float8_e4m3fn, "e4m3fnuz": torch.float8_e4m3fnuz, "e5m2": torch.float8_e5m2,
-    "e8m0fnu": torch.float8_e8m0fnu, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
-    "u8": torch.uint8, "bool": torch.bool,
+TORCH_NAMES = {
+    "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64",
+    "e4m3fn": "float8_e4m3fn", "e4m3fnuz": "float8_e4m3fnuz", "e5m2": "float8_e5m2", "e8m0fnu": "float8_e8m0fnu",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "bool": "bool",
 }  # fmt: skip
+
+
+class Absent:
+    """A dtype that this build of torch does not have: no tensor has it."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name} (not in this build)"
+
+
+DTYPES: dict[str, Any] = {short: getattr(torch, name, None) or Absent(name) for short, name in TORCH_NAMES.items()}
 NAMES = {v: k for k, v in DTYPES.items()}
 
 
@@ -53,7 +65,7 @@ def same(a: Any, b: Any) -> bool:
         return (isinstance(a, float) or isinstance(b, float)) and abs(a - b) <= 6e-8 * abs(a)
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
         return len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and a == b or (isinstance(a, sympy.Basic) or isinstance(b, sympy.Basic)) and a == b
+    return (type(a) is type(b) and a == b) or ((isinstance(a, sympy.Basic) or isinstance(b, sympy.Basic)) and a == b)
 
 
 def decide(condition: Any, truth: Callable[[Any], bool | None] | None = None) -> Any:
@@ -150,7 +162,7 @@ class Guards:
         if op == "neg":
             return -args[0] if _number(args[0]) else UNKNOWN
         if op in ("finfo.max", "finfo.min"):
-            return float(getattr(torch.finfo(args[0]), op[6:]))
+            return UNKNOWN if isinstance(args[0], Absent) else float(getattr(torch.finfo(args[0]), op[6:]))
         if op == "dtype_in":
             return args[0] in args[1:]
         if op == "list":
