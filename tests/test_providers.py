@@ -251,6 +251,12 @@ def test_a_spelling_in_other_ops(tmp_path: Path) -> None:
     assert r.fired == {"rms_norm_fp8": "mine"} and torch.ops.fxrewrite.rms_norm_fp8.default not in r.targets
 
 
+def test_an_optional_operand_that_the_right_side_leaves_out(tmp_path: Path) -> None:
+    """`ub` of the fusion is `none`, said by saying nothing."""
+    text = "use norm_quant (rms_norm_fp8)\nrule short: rms_norm(x, w) |> quant_fp8 => rms_norm_fp8(x, w)\n"
+    assert Rewritten(norm_quant, inputs(), text, tmp_path, ["op"], packs="noop").fired == {"short": "op"}
+
+
 # ---- what is refused, and the reason
 
 

@@ -8,7 +8,22 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxrewrite.dsl.core import Call, Case, Dtype, Lit, Number, OpDef, Operand, Prim, Program, Ref, Result, Size, Term
+from fxrewrite.dsl.core import (
+    Call,
+    Case,
+    Dtype,
+    Lit,
+    Nothing,
+    Number,
+    OpDef,
+    Operand,
+    Prim,
+    Program,
+    Ref,
+    Result,
+    Size,
+    Term,
+)
 from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.lowering.impls import Site, write
 from fxrewrite.lowering.layouts import strides
@@ -46,6 +61,8 @@ class Emitter:
             return self.operand(self.bindings.get(t.name))
         if isinstance(t, Number):
             return self.guards.value(t.value)
+        if isinstance(t, Nothing):
+            return None
         if isinstance(t, Prim):
             args = [self.term(a) for a in t.args]
             return WRITERS[t.op](
