@@ -34,7 +34,8 @@ from fxrewrite.patterns.events import Log
 LAYERS, HIDDEN, TOKENS = 2, 64, 64
 LIMIT = 1.1  # of the distance to float32: packs on against packs off
 ONE_LINE = "silu_and_mul(x) |> quant_fp8 => fused_silu_quant(x)\n"
-ONE_LINE_RULE = "quant_fp8_to_fused_silu_quant"  # a rule without a name is called after its ops
+ONE_LINE_RULE = "fused_silu_quant"  # a rule without a name is called after what it emits
+TWO = "silu_and_mul needs `slice` where a reshape of `aten._scaled_mm`"  # gate and up are two tensors, no halves of one
 KEPT = "kept: no faster provider here"
 PROCESSES = 2
 STAGES = {"parse": "parse", "compile": "rules", "read": "values", "match": "match", "rewrite": "rewrite"}
@@ -46,8 +47,8 @@ class Case:
 
     `kind` and `quant` make the model. `packs`: the text of a rule file, None for the shipped ones. `providers` None:
     the defaults. `expected`: rule -> sites that fire; no other rule may, but for the clean-up. `why`: reason -> sites
-    that do not fire for it. `off`: also compile with everything off, and compare distances to a float32 run. `cached`:
-    compile twice with Inductor's caches on.
+    that do not fire for it. `says`: what the report must hold. `off`: also compile with everything off, and compare
+    distances to a float32 run. `cached`: compile twice with Inductor's caches on.
     """
 
     title: str
@@ -57,6 +58,7 @@ class Case:
     packs: str | None = None
     providers: tuple[str, ...] | None = ("op",)
     why: Mapping[str, int] = field(factory=dict)
+    says: str = ""
     off: bool = False
     cached: bool = False
 
@@ -90,7 +92,7 @@ def cases() -> list[Case]:
         Case("Llama, static", "llama", "static", static, cached=True),
         Case("Llama, defaults", "llama", "token", {}, providers=None, why={KEPT: 3 * LAYERS}),
         Case("Phi-3, one line", "phi3", "token", {ONE_LINE_RULE: LAYERS}, packs=ONE_LINE),
-        Case("Llama, one line", "llama", "token", {}, packs=ONE_LINE, why={"other op": 4 * LAYERS}),
+        Case("Llama, one line", "llama", "token", {}, packs=ONE_LINE, why={"other op": 4 * LAYERS}, says=TWO),
     ]
 
 
@@ -264,6 +266,8 @@ def problems(case: Case, outcome: Outcome) -> list[str]:
         have = sites(outcome.log, reason)
         if have != want:
             out.append(f"{reason}: {have} sites, expected {want}")
+    if case.says not in outcome.log.report():
+        out.append(f"the report does not say: {case.says}")
     if outcome.distance is not None and outcome.distance_off is not None:
         ratio = outcome.distance / outcome.distance_off
         if not ratio <= LIMIT:

@@ -135,20 +135,31 @@ def _closest_form(sweep: Sweep, trace: Trace) -> str:
     """Where an op was expected and its forms failed at what was found: how far the best of them came."""
     if not isinstance(trace.term, Result) or not isinstance(trace.found, Value):
         return ""
-    name, v = trace.term.call.op, trace.found
+    name = trace.term.call.op
     best: Trace | None = None
-    for (root, _), patterns in sweep.library.index.items():
-        if root != v.root.op and root.removeprefix("@") not in v.views:
-            continue
-        for pattern in patterns:
-            if pattern.owner.name == name:
-                inner = Trace()
-                pattern.anchor(v, State(len(pattern.slots.index), sweep, v, inner))
-                if inner.depth > 0 and (best is None or inner.depth > best.depth):
-                    best = inner
+    for v in _behind(trace.found):
+        for (root, _), patterns in sweep.library.index.items():
+            if root != v.root.op and root.removeprefix("@") not in v.views:
+                continue
+            for pattern in patterns:
+                if pattern.owner.name == name:
+                    inner = Trace()
+                    pattern.anchor(v, State(len(pattern.slots.index), sweep, v, inner))
+                    if inner.depth > 0 and (best is None or inner.depth > best.depth):
+                        best = inner
     if best is None:
         return ""
     return f"{name} needs {expected_text(best.term)} where {found_text(best.found)} stands ({_span(best.term)})"
+
+
+def _behind(value: Value) -> list[Value]:
+    """A value, and what it is a cast or a reshape of."""
+    out: list[Value] = []
+    v: Value | None = value
+    while v is not None and v not in out:
+        out.append(v)
+        v = v.source or (v.args[0] if v.op in ("to", "reshape") else None)
+    return out
 
 
 def pattern_check(sweep: Sweep, pattern: Pattern, problems: list[tuple[str, Any, Any]]) -> Any:
