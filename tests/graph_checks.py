@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
+import vllm_stubs
 from capture import INPUTS, run
 from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
@@ -53,7 +54,8 @@ class Rewritten:
 def rewrite_pass(
     packs: tuple[str, ...] = PACKS, providers: tuple[str, ...] = ("op",), strict: bool = True
 ) -> RewritePass:
-    """The pass of these packs, made once."""
+    """The pass of these packs, made once; forms on vLLM's ops take part."""
+    vllm_stubs.declare()
     return make_pass(make_config(packs, providers=providers, strict=strict))
 
 

@@ -145,8 +145,8 @@ def pack_with(tmp_path: Path, item: str) -> Any:
 def test_a_rule_on_an_op_that_this_build_does_not_have(tmp_path: Path) -> None:
     pass_ = pack_with(
         tmp_path,
-        "op twice(x: lowp[*B, D]) -> lowp[*B, D]\n  = x + x\n  form gone  nobody_s.twice(x)\n  property elementwise(x)\n"
-        "fusion twice_fp8(x) = twice(x) |> quant_fp8",
+        "op twice(x: lowp[*B, D]) -> lowp[*B, D]\n  = x + x\n  form gone  nobody_s.twice(x)\n"
+        "  property elementwise(x)\nfusion twice_fp8(x) = twice(x) |> quant_fp8",
     )
     assert [(off.name, off.reason) for off in pass_.engine.library.off if "gone" in off.name] == [
         ("twice.gone", "missing op")
