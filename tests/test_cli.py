@@ -168,6 +168,7 @@ def test_packs_warns_of_names_that_mean_nothing() -> None:
         (["apply", "factories:cannot_be_traced"], "torch.export cannot trace the model", "ExportedProgram"),
         (["apply", "factories:norm_quant", "-o", "no/such/folder/out.pt2"], "cannot be written", ""),
         (["apply", "factories:norm_quant", "--packs", "nrm_quant"], "no pack is called `nrm_quant`", "`norm_quant`"),
+        (["packs", "--packs", "nothing.rw"], "cannot read nothing.rw", ""),
         (["apply", "factories:norm_quant", "--level", "O7"], "no level is called 'O7'", ""),
         (["apply", "factories:norm_quant", "--tokens", "9:3"], "tokens=(9, 3) is no range", ""),
         (["apply", "factories:norm_quant", "--tokens", "many"], "'many' is no range of token counts", ""),

@@ -54,7 +54,7 @@ LOADING = "where it is loaded, fxrewrite.register_ops(packs) goes first"
 
 
 def write(program: Any, path: Path) -> None:
-    """Write a program: `.pt2` with torch.export.save, else the graph as text. Raises Misuse where that cannot be done."""
+    """Write a program: `.pt2` with torch.export.save, else the graph as text. Raises Misuse where that fails."""
     import torch
 
     try:

@@ -15,6 +15,7 @@ from zipfile import is_zipfile
 import click
 
 FINDINGS, MISUSE = 1, 2  # exit codes
+UNREADABLE = ("RW001", "RW002")  # no such file, no such pack
 
 
 class Misuse(click.ClickException):
@@ -112,9 +113,9 @@ def load_rules(config: Any, as_json: bool = False) -> Any:
     try:
         return load_program(config)
     except RuleError as error:
-        if any(d.code == "RW002" for d in error.diagnostics):
-            first = next(d for d in error.diagnostics if d.code == "RW002")
-            raise Misuse(first.message, first.hint) from error
+        absent = next((d for d in error.diagnostics if d.code in UNREADABLE), None)
+        if absent is not None:
+            raise Misuse(absent.message, absent.hint) from error
         if as_json:
             print_json({"errors": [d.to_json() for d in error.diagnostics]})
         else:
@@ -123,7 +124,7 @@ def load_rules(config: Any, as_json: bool = False) -> Any:
 
 
 def load_program(source: str, rules: Any) -> Any:
-    """The exported program that `source` names: a `.pt2` file, or `module:function`, a factory that returns (model, args).
+    """The exported program that `source` names: a `.pt2` file, or `module:function`, which returns (model, args).
 
     A factory may return an ExportedProgram itself. The ops of `rules` are registered first, so that a program which was
     rewritten before loads. Raises Misuse with a reason.
