@@ -54,6 +54,7 @@ def test_apply_keeps_the_sites_of_a_cpu() -> None:
     assert "patterns/norm_quant.rw:" in result.stdout and "^^^" in result.stdout and "factories.py:" in result.stdout
 
 
+@pytest.mark.slow
 def test_apply_writes_a_program_that_loads_and_runs_elsewhere(tmp_path: Path) -> None:
     path = tmp_path / "out.pt2"
     result = run("apply", "factories:exported", "--providers", "op", "-o", str(path))
