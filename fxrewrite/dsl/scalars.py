@@ -67,6 +67,26 @@ class Env:
         """A fact about values (`contiguous`, `fresh`, ...) or a native (`native:pkg:f`); every argument is known."""
         return UNKNOWN
 
+    def attribute(self, name: str) -> Any:
+        """The value of an attribute."""
+        return self.attributes.get(name, UNKNOWN)
+
+    def star(self, name: str) -> Any:
+        """The sizes that `*name` stands for, as a tuple."""
+        return self.stars.get(name, UNKNOWN)
+
+    def dtype(self, key: str) -> Any:
+        """The dtype of a class, by `DtypeVar.key`."""
+        return self.dtypes.get(key, UNKNOWN)
+
+    def fact(self, name: str) -> Any:
+        """A fact of the machine or of the site."""
+        return self.facts.get(name, UNKNOWN)
+
+    def is_number(self, value: Any) -> bool:
+        """Is it what Python's arithmetic takes? What is not plain (a symbol, a 0-d tensor) is."""
+        return (isinstance(value, int | float) and not isinstance(value, bool)) or not isinstance(value, PLAIN)
+
     def decide(self, op: str, left: Any, right: Any) -> Any:
         """`left op right`, op one of `== < <= > >=`, of two known values: True, False or UNKNOWN."""
         return compare(op, left, right)
@@ -74,7 +94,7 @@ class Env:
     def dim(self, name: str) -> Any:
         """The size called `name`: a dim, or an `int` attribute that is used as one."""
         found = self.dims.get(name, UNKNOWN)
-        return self.attributes.get(name, UNKNOWN) if found is UNKNOWN else found
+        return self.attribute(name) if found is UNKNOWN else found
 
 
 # ---- entry points
@@ -102,7 +122,7 @@ def sizes(shape: tuple[Dim | Star, ...], env: Env) -> Any:
     out: list[Any] = []
     for item in shape:
         if isinstance(item, Star):
-            out += env.stars.get(item.name, (UNKNOWN,))
+            out += _spread(env.star(item.name))
         else:
             found = size(item, env)
             out.append(FIT if found is UNKNOWN and (item.name or "").startswith("_") else found)
@@ -141,6 +161,10 @@ def equal_tuples(left: tuple[Any, ...], right: tuple[Any, ...], decide: Callable
 # ---- kinds of scalars
 
 
+def _spread(items: Any) -> Iterable[Any]:
+    return (UNKNOWN,) if items is UNKNOWN else items
+
+
 def _lacks(found: Iterable[Any]) -> bool:
     return any(f is UNKNOWN for f in found)
 
@@ -159,7 +183,7 @@ def _apply(x: Apply, env: Env) -> Any:
     if lazy is not None:
         return lazy(x.args, env)
     if not x.args:
-        return env.facts.get(x.op, UNKNOWN)
+        return env.fact(x.op)
     found = tuple(value(a, env) for a in x.args)
     if _lacks(found):
         return UNKNOWN
@@ -203,9 +227,9 @@ def _list(args: tuple[Any, ...], env: Env) -> Any:
     out: list[Any] = []
     for a in args:
         if isinstance(a, Star):
-            out += env.stars.get(a.name, (UNKNOWN,))
+            out += _spread(env.star(a.name))
         elif isinstance(a, core.Operand) and a.star:
-            out += env.term(a)
+            out += _spread(env.term(a))
         else:
             out.append(FIT if isinstance(a, core.Wild) else value(a, env))
     return UNKNOWN if _lacks(out) else tuple(out)
@@ -234,8 +258,13 @@ def _equal(env: Env, left: Any, right: Any) -> Any:
     return env.decide("==", left, right)
 
 
+def _arithmetic(op: Callable[[Any, Any], Any]) -> Callable[[Env, Any, Any], Any]:
+    return lambda env, a, b: op(a, b) if env.is_number(a) and env.is_number(b) else UNKNOWN
+
+
 def _divide(op: Callable[[Any, Any], Any]) -> Callable[[Env, Any, Any], Any]:
-    return lambda _env, a, b: UNKNOWN if isinstance(b, int | float) and b == 0 else op(a, b)
+    inner = _arithmetic(op)
+    return lambda env, a, b: UNKNOWN if isinstance(b, int | float) and b == 0 else inner(env, a, b)
 
 
 def _comparison(op: str) -> Callable[[Env, Any, Any], Any]:
@@ -261,7 +290,13 @@ def _product(env: Env, x: Any, last: int | None = None) -> Any:
 
 def _bytes(env: Env, x: Any) -> Any:
     numel, dtype = _product(env, x), env.dtype_of(x)
-    return UNKNOWN if _lacks((numel, dtype)) else numel * formats.BYTES[dtype.name]
+    size = UNKNOWN if dtype is UNKNOWN else formats.BYTES.get(dtype.name, UNKNOWN)
+    return UNKNOWN if _lacks((numel, size)) else numel * size
+
+
+def _widens(env: Env, narrow: Dtype, wide: Dtype) -> Any:
+    known = narrow.name in formats.BYTES and wide.name in formats.BYTES
+    return formats.widens(narrow.name, wide.name) if known else UNKNOWN
 
 
 def _same_shape(env: Env, left: Any, right: Any) -> Any:
@@ -284,7 +319,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 _OF_ONE: dict[str, Callable[[Env, Any], Any]] = {
-    "neg": lambda _, a: -a,
+    "neg": lambda env, a: -a if env.is_number(a) else UNKNOWN,
     "not": lambda _, a: not a if isinstance(a, bool) else UNKNOWN,
     "is_none": lambda _, a: a is None,
     "dtype": lambda env, a: env.dtype_of(a),
@@ -297,20 +332,20 @@ _OF_ONE: dict[str, Callable[[Env, Any], Any]] = {
     "group.size": lambda _, g: getattr(g, "size", UNKNOWN),
 }
 _OF_TWO: dict[str, Callable[[Env, Any, Any], Any]] = {
-    "+": lambda _, a, b: a + b,
-    "-": lambda _, a, b: a - b,
-    "*": lambda _, a, b: a * b,
+    "+": _arithmetic(operator.add),
+    "-": _arithmetic(operator.sub),
+    "*": _arithmetic(operator.mul),
     "/": _divide(lambda a, b: a / b),
     "//": _divide(lambda a, b: a // b),
     "%": _divide(lambda a, b: a % b),
-    "up": lambda _, a, b: -(-a // b) * b,
+    "up": _divide(lambda a, b: -(-a // b) * b),
     "==": _equal,
     **{op: _comparison(op) for op in _COMPARISONS},
     "shape": _shape_at,
     "item": _item,
     "same_shape": _same_shape,
     "compose": _compose,
-    "widens": lambda _, a, b: formats.widens(a.name, b.name),
+    "widens": _widens,
 }
 
 
@@ -324,9 +359,9 @@ def _term(x: Any, env: Env) -> Any:
 
 _VALUES: dict[type, Callable[[Any, Env], Any]] = {
     Dtype: _same,
-    core.DtypeVar: lambda x, env: env.dtypes.get(x.key, UNKNOWN),
+    core.DtypeVar: lambda x, env: env.dtype(x.key),
     core.Lit: lambda x, env: x.value,
-    core.Ref: lambda x, env: env.attributes.get(x.name, UNKNOWN),
+    core.Ref: lambda x, env: env.attribute(x.name),
     core.Size: lambda x, env: size(x.dim, env),
     Dim: size,
     Apply: _apply,

@@ -15,11 +15,12 @@ from attrs import define, field
 from torch.fx import Graph, Node
 
 from fxrewrite.dsl.core import Operand, Prim, RuleDef
+from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.lowering.replace import Editor, Output, Plan, Refusal, dying, fire, returned
 from fxrewrite.patterns.dialect import CASTS, EMPTY, READERS, RESHAPES, TRANSPOSES, VIEWS, WRITERS
 from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import Off, Pattern, compile_pattern
-from fxrewrite.patterns.guards import UNKNOWN, Guards, decide
+from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import State, lookup
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of, size
 from fxrewrite.patterns.views import Found
@@ -27,11 +28,6 @@ from fxrewrite.patterns.writes import Writes, shares_memory
 
 aten = torch.ops.aten
 PRIMS = ("reshape", "expand", "permute", "slice", "slice_scatter", "to", "clone")  # what clean-up looks at
-EXACT = {  # dtype -> dtypes that hold every value of it
-    torch.bfloat16: (torch.float32, torch.float64),
-    torch.float16: (torch.float32, torch.float64),
-    torch.float32: (torch.float64,),
-}
 
 
 class RawTable(Table):
@@ -76,7 +72,7 @@ class _Leaves(dict[Node, Any]):
         return leaf
 
 
-def _read(table: RawTable, node: Node) -> Value | None:
+def _read(table: RawTable, node: Any) -> Value | None:
     """The value of a node of one of `PRIMS`."""
     val = node.meta.get("val")
     if not isinstance(val, torch.Tensor):
@@ -157,7 +153,7 @@ class _Run:
         self.events: list[Event] = []
         self.solution: dict[str, Any] | None = None
         self.anchor: Value
-        self.facts = self._facts()
+        self.predicates = self._predicates()
         self.writes = Writes(graph)
         for node in graph.nodes if self.writes else ():
             self.writes.note(node)
@@ -180,21 +176,19 @@ class _Run:
     def solved(self, pattern: Pattern, s: State) -> bool:
         """A left side matched: keep the bindings if every guard holds."""
         self.anchor = s.anchor
-        guards = Guards(lookup(pattern.slots, s), self.facts, self.truth)
-        if all(decide(guards.holds(g), self.truth) is True for g in pattern.guards):
+        find = lookup(pattern.slots, s)
+        env = SiteEnv(find, None, self.truth, self.predicates, lambda t: self.anchor)  # the left side is the only term
+        if all(env.holds(g) is True for g in pattern.guards):
             names = [n for n in pattern.slots.index if isinstance(n, str)]
-            found = {n: guards.lookup(n) for n in names}
+            found = {n: find(n) for n in names}
             self.solution = {n: v for n, v in found.items() if v is not UNKNOWN}
             return True
         return False
 
-    def _facts(self) -> dict[str, Any]:
+    def _predicates(self) -> dict[str, Callable[..., Any]]:
+        """What only the graph can tell."""
         return {
-            "term": lambda t: self.anchor,  # the only terms in conditions are the left side itself
-            "same_shape": lambda a, b: a.shape == b.shape,
             "same_layout": lambda a, b: _layout(a) == _layout(b),
-            "identity": lambda order: tuple(order) == tuple(range(len(order))),
-            "widens": lambda u, t: t in EXACT.get(u, ()),
             "written": lambda x: bool(self.writes),
             "donated": lambda x: (
                 _base(x.nodes[0]).op != "call_function" or any(u.op == "output" for u in self.anchor.nodes[0].users)
@@ -236,8 +230,8 @@ class _Run:
         """The right side of a rule: an operand, or one primitive of operands."""
         if isinstance(t, Prim):
             args = [self._write(a, bindings, node) for a in t.args]
-            guards = Guards(lambda n: bindings.get(n, UNKNOWN), {"compose": lambda p, q: tuple(p[i] for i in q)})
-            params = [guards.value(p) for p in t.params]
+            env = SiteEnv(lambda name: bindings.get(name, UNKNOWN))
+            params = [env.value(p) for p in t.params]
             if any(p is UNKNOWN for p in params):
                 raise Refusal("guard unknown", t.op)
             if t.op == "reshape":

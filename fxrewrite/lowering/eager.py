@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fxrewrite.dsl.core import Dtype, Prim
 from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Buffer, EvaluationError, Overwritten
 from fxrewrite.lowering.layouts import empty
-from fxrewrite.patterns.guards import DTYPES, NAMES
+from fxrewrite.patterns.dtypes import DTYPES, NAMES
 
 HALVES = (torch.bfloat16, torch.float16)
 

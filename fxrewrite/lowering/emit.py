@@ -25,13 +25,16 @@ from fxrewrite.dsl.core import (
     Term,
 )
 from fxrewrite.dsl.evaluate import EvaluationError
+from fxrewrite.dsl.scalars import UNKNOWN, value
+from fxrewrite.dsl.wording import said
 from fxrewrite.lowering.impls import Site, write
 from fxrewrite.lowering.layouts import strides
 from fxrewrite.lowering.providers import Provider, Providers
 from fxrewrite.lowering.replace import Editor, Plan, Refusal
-from fxrewrite.lowering.types import ResultType, attribute, result_types
-from fxrewrite.patterns.dialect import WRITERS
-from fxrewrite.patterns.guards import UNKNOWN, Guards
+from fxrewrite.lowering.types import ResultType, result_types
+from fxrewrite.lowering.write import Primitives
+from fxrewrite.patterns.dtypes import to_core
+from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.values import Value, dims_of
 
 aten = torch.ops.aten
@@ -45,7 +48,8 @@ class Emitter:
         self.bindings = plan.found.bindings
         self.calls: dict[Call, list[Any]] = {}
         self.used: list[str] = []
-        self.guards = Guards(lambda name: self.bindings.get(name, UNKNOWN))
+        self.env = SiteEnv(lambda name: self.bindings.get(name, UNKNOWN), providers.facts, editor.truth)
+        self.primitives = Primitives(editor, plan.anchor)
 
     def outputs(self) -> list[Any]:
         """A node, or a list of nodes, for each output of the rule."""
@@ -60,15 +64,20 @@ class Emitter:
         if isinstance(t, Operand):
             return self.operand(self.bindings.get(t.name))
         if isinstance(t, Number):
-            return self.guards.value(t.value)
+            return self.primitives.number(self.operand(self.known(t.value)))
         if isinstance(t, Nothing):
             return None
         if isinstance(t, Prim):
             args = [self.term(a) for a in t.args]
-            return WRITERS[t.op](
-                self.editor.dialect, self.editor.call, *args, *(self.guards.value(p) for p in t.params)
-            )
+            return self.primitives.primitive(t.op, args, [self.known(p) for p in t.params], t)
         raise Refusal("rule failed", f"cannot write {type(t).__name__}")
+
+    def known(self, scalar: Any) -> Any:
+        """The value of a scalar."""
+        found = value(scalar, self.env)
+        if found is UNKNOWN:
+            raise Refusal("guard unknown", said(scalar))
+        return found
 
     def operand(self, value: Any) -> Any:
         """The node of a bound value, or the constant."""
@@ -100,7 +109,7 @@ class Emitter:
         self, case: Case, op: OpDef, nodes: list[Any], attributes: dict[str, Any], types: list[ResultType]
     ) -> list[Any]:
         """The results of an `impl`. Raises NotServed."""
-        given = {n: self.operand(v) if isinstance(v, Value) else attribute(v) for n, v in attributes.items()}
+        given = {n: self.operand(v) if isinstance(v, Value) else to_core(v) for n, v in attributes.items()}
         site = Site(self.program, op, nodes, given, types, self.editor, self.plan.anchor, self.providers.facts)
         return write(case, site)
 
@@ -120,7 +129,7 @@ class Emitter:
         if isinstance(scalar, Ref) and scalar.name in self.bindings:
             return self.bindings[scalar.name]
         if isinstance(scalar, Lit | Dtype | Ref | Size):
-            found = self.guards.value(scalar)
+            found = self.env.value(scalar)
             if found is not UNKNOWN:
                 return found
         raise Refusal("rule failed", f"the attribute {scalar} has no value")

@@ -15,6 +15,7 @@ from attrs import define, field
 from torch.fx import Graph, Node
 
 from fxrewrite.dsl.core import Program, RuleDef
+from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.lowering.cleanup import Cleanup
 from fxrewrite.lowering.config import Config, machine_facts, rule_status
 from fxrewrite.lowering.emit import Emitter
@@ -26,7 +27,7 @@ from fxrewrite.patterns import hosting
 from fxrewrite.patterns.dialect import Dialect, detect
 from fxrewrite.patterns.events import Event, recording, source_line
 from fxrewrite.patterns.forms import Library
-from fxrewrite.patterns.guards import UNKNOWN, Guards
+from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.near import near_misses
 from fxrewrite.patterns.values import Value
 from fxrewrite.patterns.views import Found, Sweep
@@ -58,14 +59,13 @@ class Engine:
         active = [r for r in on if r.stage == "fuse"]
         cleanup = Cleanup.make(tuple(r for r in on if r.stage == "canonicalize"))
         facts = machine_facts()
-        machine = {name: (lambda v=value: v) for name, value in facts.items()}
         library = Library(
             program, tuple(active), lambda p, s: s.sweep.emit_view(p, s), lambda p, s: s.sweep.emit_match(p, s),
-            machine, cache(lambda target: declared(program, target)),
+            facts, cache(lambda target: declared(program, target)),
         )  # fmt: skip
         providers = Providers(program, config.providers, config.allow_relaxed, facts)
         seconds = Counter() if seconds is None else seconds
-        seconds["compile"] += time.perf_counter() - start
+        seconds.update({"compile": time.perf_counter() - start})
         return cls(program, config, library, cleanup, {r.full_name: r for r in on}, providers, seconds)
 
     def run(self, graph: Graph) -> Run:
@@ -300,8 +300,8 @@ def _rank(rule: RuleDef) -> tuple[int, int]:
 
 
 def _prefers(condition: Any, found: Found, tokens: Any) -> Any:
-    lookup = lambda name: found.bindings.get(name, UNKNOWN)  # noqa: E731
-    return Guards(lookup, {"tokens": lambda: UNKNOWN if tokens is None else tokens}).holds(condition)
+    facts = {**found.pattern.machine, "tokens": UNKNOWN if tokens is None else tokens}
+    return SiteEnv(lambda name: found.bindings.get(name, UNKNOWN), facts).holds(condition)
 
 
 def _shown(condition: Any) -> str:

@@ -14,11 +14,11 @@ from fxrewrite.dsl.core import Case, Dtype, OneOf, OpDef, Prim, Program, Taken, 
 from fxrewrite.dsl.evaluate import Bindings, Buffer, Overwritten, bind, case_holds, evaluate_terms
 from fxrewrite.dsl.scalars import UNKNOWN, holds
 from fxrewrite.dsl.wording import said, text, with_values
-from fxrewrite.lowering.eager import DTYPES, NAMES
 from fxrewrite.lowering.layouts import strides
 from fxrewrite.lowering.replace import Editor
 from fxrewrite.lowering.types import ResultType
 from fxrewrite.lowering.write import Primitives
+from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.patterns.forms import MissingOp, torch_op
 from fxrewrite.patterns.values import dims_of, single
 

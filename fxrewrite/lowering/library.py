@@ -26,10 +26,11 @@ from fxrewrite.dsl import digest, packs, syntax
 from fxrewrite.dsl.core import Attribute, Dtype, OpDef, Program, ResultInfo
 from fxrewrite.dsl.evaluate import UNKNOWN, Bindings, EvaluationError, bind, evaluate, evaluate_bound, value
 from fxrewrite.dsl.scalars import sizes
-from fxrewrite.lowering.eager import DTYPES, NAMES, Torch
+from fxrewrite.lowering.eager import Torch
 from fxrewrite.lowering.layouts import empty, stored
 from fxrewrite.lowering.schema import schema
 from fxrewrite.patterns.calls import Declared
+from fxrewrite.patterns.dtypes import DTYPES, NAMES
 
 NAMESPACE = "fxrewrite"
 OVERLOADS = {"": False, ".dyn": True}  # overload -> are float attributes tensors?

@@ -18,9 +18,10 @@ from fxrewrite.lowering.impls import write as write_impl
 from fxrewrite.lowering.layouts import UnknownLayout
 from fxrewrite.lowering.providers import KEPT, Providers
 from fxrewrite.lowering.replace import MARK, Editor, Refusal, compatible
-from fxrewrite.lowering.types import ResultType, attribute
+from fxrewrite.lowering.types import ResultType
 from fxrewrite.lowering.write import write_definition
 from fxrewrite.patterns.calls import Declared, arguments_of
+from fxrewrite.patterns.dtypes import to_core
 from fxrewrite.patterns.events import LOWERED, SERVED, Event, source_line
 from fxrewrite.patterns.values import dims_of
 
@@ -65,7 +66,7 @@ class _Call:
     def write(self) -> tuple[str, str]:
         """The name of the provider, which has taken the place of the call, and why it was this one."""
         operands, attributes = arguments_of(self.node, self.declared.op)
-        given = {n: attribute(v) for n, v in attributes.items()}
+        given = {n: to_core(v) for n, v in attributes.items()}
         try:
             provider = self.providers.choose(
                 self.declared.op, self.device, lambda case: write_impl(case, self.site(operands, given))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, OpDef, OperandInfo, ResultInfo
-from fxrewrite.lowering.eager import DTYPES
+from fxrewrite.patterns.dtypes import DTYPES
 
 TYPES: dict[str, str] = {
     "float": "float",

@@ -19,11 +19,12 @@ from torch.fx import Node
 from fxrewrite.dsl.core import BINARY, Dtype, OpDef, Prim, Program, Ref, ResultInfo
 from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Bindings, bind, evaluate_bound
 from fxrewrite.dsl.scalars import FIT
-from fxrewrite.lowering.eager import DTYPES, HALVES, NAMES
+from fxrewrite.lowering.eager import HALVES
 from fxrewrite.lowering.layouts import TMA_ROWS, strides
 from fxrewrite.lowering.replace import Editor
-from fxrewrite.lowering.types import attribute, decide_symbolic
 from fxrewrite.patterns.dialect import VIEWS, WRITERS, number_of
+from fxrewrite.patterns.dtypes import DTYPES, NAMES, to_core
+from fxrewrite.patterns.guards import decide_symbolic
 from fxrewrite.patterns.values import dims_of, size
 
 aten = torch.ops.aten
@@ -60,7 +61,7 @@ def write_definition(
 def _attribute(editor: Editor, value: Any) -> Any:
     """An attribute as the core has it; a node that holds a constant is the constant."""
     constant = number_of(editor.table, value) if isinstance(value, Node) else None
-    return attribute(value) if constant is None else constant
+    return to_core(value) if constant is None else constant
 
 
 # ---- the algebra

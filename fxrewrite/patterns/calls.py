@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, OpDef, Program
+from fxrewrite.dsl.core import NO_DEFAULT, Attribute, OpDef, Program
 from fxrewrite.patterns.dialect import argument, number_of, schema_arguments
-from fxrewrite.patterns.guards import DTYPES
+from fxrewrite.patterns.dtypes import to_graph
 from fxrewrite.patterns.values import Symbol, Table, Value, dims_of
 
 
@@ -40,7 +40,7 @@ def arguments_of(node: Any, op: OpDef) -> tuple[list[Any], dict[str, Any]]:
 def _filled_in(a: Attribute, given: Any) -> Any:
     """A schema has the default of a dtype as a number."""
     default = a.type == "dtype" and isinstance(given, int) and a.default is not NO_DEFAULT
-    return DTYPES[a.default.name] if default and isinstance(a.default, Dtype) else given
+    return to_graph(a.default) if default else given
 
 
 def view_of(t: Table, node: Any, op: OpDef) -> tuple[tuple[Any, ...], list[Value]] | None:

@@ -1,7 +1,7 @@
 """Forms and rules as patterns in the normal form, and their index.
 
-A *form* of an op is an anchor (its first result) with a matcher, further results that follow from the bindings, and guards. A rule's
-left side is compiled the same way; `Library` holds both and says which can begin at a value.
+A *form* of an op is an anchor (its first result) with a matcher, further results that follow from the bindings, and
+guards. A rule's left side is compiled the same way; `Library` holds both and says which can begin at a value.
 """
 
 from __future__ import annotations
@@ -16,12 +16,29 @@ from attrs import define, field
 
 from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import (
-    Apply, Case, Choose, DtypeVar, Each, Either, Extern, Lit, Number, OpDef, Operand, OperandInfo, Prim, Program, Ref, Result,
-    RuleDef, Term,
+    Apply,
+    Case,
+    Choose,
+    DtypeVar,
+    Each,
+    Either,
+    Extern,
+    Lit,
+    Number,
+    OpDef,
+    Operand,
+    OperandInfo,
+    Prim,
+    Program,
+    Ref,
+    Result,
+    RuleDef,
+    Term,
 )  # fmt: skip
 from fxrewrite.dsl.dims import Star
 from fxrewrite.patterns.calls import Declared
-from fxrewrite.patterns.guards import DTYPES, Guards
+from fxrewrite.patterns.dtypes import DTYPES, to_graph
+from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, Slots, State, Step, allowed_dtypes, lookup
 from fxrewrite.patterns.normal import Normal
 from fxrewrite.patterns.values import Symbol
@@ -43,7 +60,7 @@ def torch_op(path: str) -> torch._ops.OpOverload:
 
 @define(eq=False)
 class Pattern:
-    """A compiled left side: `anchor` matches the first output; `outputs` are all of them, in normal form and as written.
+    """A compiled left side: `anchor` matches the first output; `outputs` are all of them, as written.
 
     `each`: the list part, where there is one. `operands`, `attributes`: what a match binds, in this order.
     """
@@ -66,19 +83,16 @@ class Pattern:
     numbers: tuple[tuple[int, float], ...] = ()
     owner: Any = None  # OpDef or RuleDef
 
-    def guard(self, s: State) -> Guards:
-        """Guards over what `s` has bound."""
-        return Guards(lookup(self.slots, s), self.machine)
-
 
 def compile_pattern(
     name: str, outputs: tuple[Term, ...], operands: tuple[OperandInfo, ...], attributes: tuple[Any, ...],
-    guards: tuple[Any, ...], pins: tuple[tuple[str, Any], ...], named: tuple[Term, ...], emit: Callable[[Any, State], bool],
-    machine: dict[str, Any], raw: bool = False,
+    guards: tuple[Any, ...], pins: tuple[tuple[str, Any], ...], named: tuple[Term, ...],
+    emit: Callable[[Any, State], bool], machine: dict[str, Any], raw: bool = False,
 ) -> Pattern:  # fmt: skip
-    """Compile. `emit(pattern, state)` gets each solution and says whether to stop. `raw`: terms and values without a normal form.
+    """Compile. `emit(pattern, state)` gets each solution and says whether to stop. `raw`: without a normal form.
 
-    Raises MissingOp where a torch op that the text names is not in this build, SchemaMismatch where its arguments are others.
+    Raises MissingOp where a torch op that the text names is not in this build, SchemaMismatch where its arguments are
+    others.
     """
     normal, slots = Normal(), Slots()
     for o in operands:
@@ -88,13 +102,13 @@ def compile_pattern(
     for slot in type_names(operands):
         slots(slot)
     normals = outputs if raw else tuple(normal(t) for t in outputs)
-    compiler = Compiler(slots, lambda s: Guards(lookup(slots, s), machine), torch_op, raw)
+    compiler = Compiler(slots, lambda s: SiteEnv(lookup(slots, s), machine), torch_op, raw)
     cell: list[Pattern] = []
     anchor = compiler.term(normals[0], lambda s: emit(cell[0], s))
     first = normals[0].body if isinstance(normals[0], Each) else normals[0]
     pattern = Pattern(
         name, slots, anchor, outputs, normal, operands, attributes, guards,
-        tuple((n, DTYPES[v.name] if hasattr(v, "name") and hasattr(v, "__attrs_attrs__") else v) for n, v in pins),
+        tuple((n, to_graph(v)) for n, v in pins),
         named, machine, keys=frozenset(keys(first)), dtypes=result_dtypes(first, attributes), numbers=numbers(first),
     )  # fmt: skip
     if isinstance(normals[0], Each):
@@ -116,8 +130,9 @@ def type_names(operands: tuple[OperandInfo, ...]) -> list[str]:
 
 
 def keys(t: Any) -> set[tuple[str, str | None]]:
-    """(root, child) pairs, one of which a value must have to match: the op at its root, casts peeled off, and one among its operands
-    (None: any). `@name` is a declared op; below that, the child is what the first operand is a result of."""
+    """(root, child) pairs, one of which a value must have to match: the op at its root, casts peeled off, and one among
+    its operands (None: any). `@name` is a declared op; below that, the child is what the first operand is a result of.
+    """
     if isinstance(t, Prim):
         if t.op == "to":
             return keys(t.args[0])
@@ -168,7 +183,7 @@ def producer(t: Any) -> str | None:
 
 
 def numbers(t: Any) -> tuple[tuple[int, float], ...]:
-    """The numbers that the op below the root must have as attributes: (position in the arguments of its view, number)."""
+    """The numbers that the op below the root must have as attributes: (position in its arguments, number)."""
     first = t.call.args[0] if isinstance(t, Result) and t.call.args else None
     if not isinstance(first, Result):
         return ()
@@ -183,7 +198,7 @@ class Numbered:
         self.tables: dict[tuple[int, ...], dict[tuple[str | None, ...], list[Pattern]]] = {}
 
     def add(self, pattern: Pattern) -> None:
-        """A number is found under its digits and under those of its neighbours, which count as equal (`guards.same`)."""
+        """A number is found under its digits and those of its neighbours, which count as equal (`guards.same`)."""
         table = self.tables.setdefault(tuple(j for j, _ in pattern.numbers), {})
         for key in product(*({digits(x * (1 - 1e-6)), digits(x * (1 + 1e-6))} for _, x in pattern.numbers)):
             table.setdefault(key, []).append(pattern)
@@ -230,7 +245,13 @@ def exclusive_terms(rule: RuleDef) -> tuple[Term, ...]:
             for a in t.call.args:
                 walk(a, False)
         elif isinstance(t, Prim):
-            if not top and t.op not in ("to", "reshape", "slice") and t not in found and t not in kept and t not in outputs:
+            if (
+                not top
+                and t.op not in ("to", "reshape", "slice")
+                and t not in found
+                and t not in kept
+                and t not in outputs
+            ):
                 found.append(t)
             for a in t.args:
                 walk(a, False)
@@ -293,7 +314,15 @@ class Library:
     def _compile(self, name: str, case: Case, op: OpDef, emit: Any, machine: dict[str, Any]) -> Pattern | None:
         try:
             pattern = compile_pattern(
-                name, case.outputs, op.operands, op.attributes, (*case.guards, *op.requires), case.pins, (), emit, machine
+                name,
+                case.outputs,
+                op.operands,
+                op.attributes,
+                (*case.guards, *op.requires),
+                case.pins,
+                (),
+                emit,
+                machine,
             )
         except MissingOp as error:
             self.off.append(Off(name, "missing op", f"{error} is not in this build", case.span))
@@ -307,7 +336,15 @@ class Library:
     def _add_rule(self, rule: RuleDef, emit: Any, machine: dict[str, Any]) -> None:
         try:
             pattern = compile_pattern(
-                rule.full_name, rule.left, rule.operands, rule.attributes, rule.guards, (), exclusive_terms(rule), emit, machine
+                rule.full_name,
+                rule.left,
+                rule.operands,
+                rule.attributes,
+                rule.guards,
+                (),
+                exclusive_terms(rule),
+                emit,
+                machine,
             )
         except (MissingOp, SchemaMismatch) as error:
             reason = "missing op" if isinstance(error, MissingOp) else "schema"

@@ -1,56 +1,22 @@
-"""Conditions at a site: scalars evaluated over what a match has bound, three-valued. What cannot be shown is `UNKNOWN`, and counts
-as false."""
+"""Conditions at a site: the scalars of `dsl/scalars.py` over values of a graph and over what a match has bound."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import sympy
-import torch
+from attrs import define
 
-from fxrewrite.dsl import dims
-from fxrewrite.dsl.core import Apply, Dtype, DtypeVar, Lit, Nothing, Number, Operand, Ref, Size, Wild
+from fxrewrite.dsl import scalars
+from fxrewrite.dsl.core import Operand
+from fxrewrite.dsl.scalars import UNKNOWN, Env
+from fxrewrite.patterns.dtypes import to_core, to_graph
+from fxrewrite.patterns.values import Value
 
-TORCH_NAMES = {
-    "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64",
-    "e4m3fn": "float8_e4m3fn", "e4m3fnuz": "float8_e4m3fnuz", "e5m2": "float8_e5m2", "e8m0fnu": "float8_e8m0fnu",
-    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "bool": "bool",
-}  # fmt: skip
-
-
-class Absent:
-    """A dtype that this build of torch does not have: no tensor has it."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"torch.{self.name} (not in this build)"
-
-
-DTYPES: dict[str, Any] = {short: getattr(torch, name, None) or Absent(name) for short, name in TORCH_NAMES.items()}
-NAMES = {v: k for k, v in DTYPES.items()}
-
-
-class _Unknown:
-    """Neither true nor false: sizes at run time decide, or nothing says."""
-
-    def __repr__(self) -> str:
-        return "unknown"
-
-    def __bool__(self) -> bool:
-        return False
-
-
-UNKNOWN: Any = _Unknown()
-Lookup = Callable[[str], Any]  # a name -> its value, or UNKNOWN
-COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-ARITHMETIC = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-    "%": operator.mod,
-}  # fmt: skip
+Truth = Callable[[Any], bool | None] | None  # decides a symbolic condition for the whole range of sizes
+Find = Callable[[str], Any]  # what a name of a match is bound to, or UNKNOWN
+RELATIONS = {"==": sympy.Eq, "<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge}
 
 
 def same(a: Any, b: Any) -> bool:
@@ -68,133 +34,110 @@ def same(a: Any, b: Any) -> bool:
     return (type(a) is type(b) and a == b) or ((isinstance(a, sympy.Basic) or isinstance(b, sympy.Basic)) and a == b)
 
 
-def decide(condition: Any, truth: Callable[[Any], bool | None] | None = None) -> Any:
-    """A Python or sympy truth value as True, False or UNKNOWN. `truth` may know more (the shape environment)."""
-    if isinstance(condition, bool):
-        return condition
-    if condition is UNKNOWN:
-        return UNKNOWN
-    if isinstance(condition, sympy.logic.boolalg.BooleanTrue | sympy.logic.boolalg.BooleanFalse):
-        return bool(condition)
-    if truth is not None and isinstance(condition, sympy.Basic):
-        found = truth(condition)
-        return UNKNOWN if found is None else found
-    return UNKNOWN
+def decide_symbolic(op: str, left: Any, right: Any, truth: Truth) -> Any:
+    """A comparison of sizes: True, False, or UNKNOWN where run-time sizes decide."""
+    if op == "==" and left == right:
+        return True
+    relation = RELATIONS[op](left, right)
+    if relation in (sympy.true, sympy.false):
+        return bool(relation)
+    found = truth(relation) if truth is not None else None
+    return UNKNOWN if found is None else found
 
 
-class Guards:
-    """Evaluates scalars. `lookup`: names of the match ("eps", "dim:D", "dtype:lowp", an operand); `facts`: what the machine, the graph
-    and the node metadata say, by the name of the function; `truth`: decides symbolic conditions."""
+@define(eq=False)
+class ValueEnv(Env):
+    """What is known about values of a graph. `truth` decides symbolic conditions."""
+
+    truth: Truth = None
+
+    def dtype_of(self, value: Any) -> Any:
+        """The dtype of a value."""
+        dtype = getattr(value, "dtype", None)
+        return UNKNOWN if dtype is None else to_core(dtype)
+
+    def shape_of(self, value: Any) -> Any:
+        """The sizes of a value: ints and sympy expressions."""
+        return value.shape if isinstance(value, Value) else UNKNOWN
+
+    def decide(self, op: str, left: Any, right: Any) -> Any:
+        """A comparison. Constants are equal as `same` has it; what a tensor holds is known at run time only."""
+        if isinstance(left, sympy.Basic) or isinstance(right, sympy.Basic):
+            return decide_symbolic(op, left, right, self.truth)
+        if op != "==":
+            return scalars.compare(op, left, right)
+        if isinstance(left, tuple) and isinstance(right, tuple):
+            return scalars.equal_tuples(cast("tuple[Any, ...]", left), cast("tuple[Any, ...]", right), self.decide)
+        if isinstance(left, Value) or isinstance(right, Value):
+            return True if left is right else UNKNOWN
+        return same(left, right)
+
+    def is_number(self, value: Any) -> bool:
+        """Can Python compute with it?"""
+        return isinstance(value, int | float | sympy.Basic) and not isinstance(value, bool)
+
+
+class SiteEnv(ValueEnv):
+    """What a match has bound, by the names of its slots ("eps", "dim:D", "dtype:lowp", "star:B", an operand).
+
+    `machine`: `sm`, `rocm`, `world`, `tokens`. `predicates`: what only the graph can tell, by name. `terms`: the value
+    of a term that stands in a condition, None where there is none.
+    """
+
+    __slots__ = ("find", "machine", "predicates", "terms")
 
     def __init__(
-        self, lookup: Lookup, facts: dict[str, Callable[..., Any]] | None = None,
-        truth: Callable[[Any], bool | None] | None = None,
-    ):  # fmt: skip
-        self.lookup, self.facts, self.truth = lookup, facts or {}, truth
+        self,
+        find: Find,
+        machine: Mapping[str, Any] | None = None,
+        truth: Truth = None,
+        predicates: Mapping[str, Callable[..., Any]] | None = None,
+        terms: Callable[[Any], Any] | None = None,
+    ):
+        self.find, self.machine, self.truth = find, machine, truth
+        self.predicates, self.terms = predicates, terms
+
+    def value(self, x: Any) -> Any:
+        """The value of a scalar as graphs have it, or UNKNOWN."""
+        return to_graph(scalars.value(x, self))
 
     def holds(self, condition: Any) -> Any:
         """True, False or UNKNOWN."""
-        return decide(self.value(condition), self.truth)
+        return scalars.value(condition, self)
 
-    def value(self, x: Any) -> Any:
-        """The value of a scalar, or UNKNOWN."""
-        if isinstance(x, Lit):
-            return x.value if not isinstance(x.value, Dtype) else DTYPES[x.value.name]
-        if isinstance(x, Ref):
-            found = self.lookup(x.name)
-            return self.lookup("dim:" + x.name) if found is UNKNOWN else found
-        if isinstance(x, Size):
-            return self.size(x.dim)
-        if isinstance(x, Dtype):
-            return DTYPES[x.name]
-        if isinstance(x, DtypeVar):
-            return self.lookup("dtype:" + x.key)
-        if isinstance(x, Operand):
-            return self.lookup(x.name)
-        if isinstance(x, Number):
-            return self.value(x.value)
-        if isinstance(x, Nothing):
-            return None
-        if isinstance(x, dims.Dim):
-            return self.size(x)
-        if isinstance(x, dims.Star):
-            return self.lookup("star:" + x.name)
-        if isinstance(x, Apply):
-            return self.apply(x)
-        return UNKNOWN if isinstance(x, Wild) or not hasattr(x, "type") else self.lookup_term(x)
+    # ---- the questions of `Env`
 
-    def lookup_term(self, term: Any) -> Any:
-        """The value of a term inside a condition."""
-        return self.facts["term"](term) if "term" in self.facts else UNKNOWN
+    def term(self, term: Any) -> Any:
+        """An operand by name; another term as the caller has it."""
+        if isinstance(term, Operand):
+            return self.find(term.name)
+        found = None if self.terms is None else self.terms(term)
+        return UNKNOWN if found is None else found
 
-    def size(self, dim: dims.Dim) -> Any:
-        """A dim as an int or an expression."""
-        for name in dims.names(dim):
-            if self.dim(name) is UNKNOWN:
-                return UNKNOWN
-        return dims.evaluate(dim, self.dim)
+    def attribute(self, name: str) -> Any:
+        """An attribute, or a dim of this name."""
+        found = self.find(name)
+        return to_core(self.find("dim:" + name) if found is UNKNOWN else found)
 
     def dim(self, name: str) -> Any:
-        found = self.lookup("dim:" + name)
-        return self.lookup(name) if found is UNKNOWN else found
+        """A dim, or an attribute that is used as one."""
+        found = self.find("dim:" + name)
+        found = self.find(name) if found is UNKNOWN else found
+        return UNKNOWN if isinstance(found, Value) else found
 
-    def apply(self, x: Apply) -> Any:
-        op = x.op
-        if op in ("and", "or", "all"):
-            return self._logic(op, x.args)
-        if op == "not":
-            inner = self.holds(x.args[0])
-            return UNKNOWN if inner is UNKNOWN else not inner
-        if op == "is_none":
-            found = self.value(x.args[0])
-            return UNKNOWN if found is UNKNOWN else found is None
-        args = [self.value(a) for a in x.args]
-        if op in self.facts:
-            return UNKNOWN if any(a is UNKNOWN for a in args) else self.facts[op](*args)
-        if any(a is UNKNOWN for a in args):
-            return UNKNOWN
-        if op == "==":
-            return self._equal(*args)
-        if op in COMPARISONS:
-            return COMPARISONS[op](*args) if all(_number(a) for a in args) else UNKNOWN
-        if op in ARITHMETIC:
-            return ARITHMETIC[op](*args) if all(_number(a) for a in args) else UNKNOWN
-        if op == "neg":
-            return -args[0] if _number(args[0]) else UNKNOWN
-        if op in ("finfo.max", "finfo.min"):
-            return UNKNOWN if isinstance(args[0], Absent) else float(getattr(torch.finfo(args[0]), op[6:]))
-        if op == "dtype_in":
-            return args[0] in args[1:]
-        if op == "list":
-            return tuple(args)
-        if op == "dtype":
-            return getattr(args[0], "dtype", UNKNOWN)
-        if op == "shape":
-            shape = getattr(args[0], "shape", UNKNOWN)
-            return shape if len(args) == 1 or shape is UNKNOWN else shape[args[1]]
-        if op == "item":
-            return args[0][args[1]]
-        return UNKNOWN
+    def star(self, name: str) -> Any:
+        """The leading sizes that `*B` stands for."""
+        return self.find("star:" + name)
 
-    def _logic(self, op: str, args: tuple[Any, ...]) -> Any:
-        found = [self.holds(a) for a in args]
-        decisive = op == "or"
-        if any(f is decisive for f in found):
-            return decisive
-        return UNKNOWN if any(f is UNKNOWN for f in found) else not decisive
+    def dtype(self, key: str) -> Any:
+        """The dtype of a class."""
+        return to_core(self.find("dtype:" + key))
 
-    def _equal(self, a: Any, b: Any) -> Any:
-        if a is None or b is None:
-            return a is b
-        if isinstance(a, tuple) and isinstance(b, tuple):
-            if len(a) != len(b):
-                return False
-            found = [decide(self._equal(x, y), self.truth) for x, y in zip(a, b, strict=True)]
-            return False if False in found else UNKNOWN if UNKNOWN in found else True
-        if isinstance(a, sympy.Basic) or isinstance(b, sympy.Basic):
-            return True if a == b else sympy.Eq(a, b)
-        return same(a, b)
+    def fact(self, name: str) -> Any:
+        """A fact of the machine."""
+        return UNKNOWN if self.machine is None else self.machine.get(name, UNKNOWN)
 
-
-def _number(x: Any) -> bool:
-    return isinstance(x, int | float | sympy.Basic) and not isinstance(x, bool)
+    def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
+        """A question that the graph answers."""
+        asked = None if self.predicates is None else self.predicates.get(name)
+        return UNKNOWN if asked is None else asked(*args)

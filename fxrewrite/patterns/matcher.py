@@ -38,7 +38,9 @@ from fxrewrite.dsl.core import (
     Wild,
 )  # fmt: skip
 from fxrewrite.dsl.dims import Star
-from fxrewrite.patterns.guards import DTYPES, UNKNOWN, same
+from fxrewrite.dsl.scalars import UNKNOWN, size
+from fxrewrite.patterns.dtypes import DTYPES
+from fxrewrite.patterns.guards import SiteEnv, same
 from fxrewrite.patterns.values import COMMUTATIVE, FRESH, Symbol, Value
 
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "unset"})()
@@ -104,7 +106,7 @@ class Slots:
 
 
 def lookup(slots: Slots, s: State) -> Callable[[str], Any]:
-    """Names as guards ask for them."""
+    """Names as scalars ask for them."""
 
     def find(name: str) -> Any:
         at = slots.index.get(name)
@@ -119,8 +121,10 @@ class Compiler:
     node each, as clean-up reads them: a cast that is not there is not matched.
     """
 
-    def __init__(self, slots: Slots, guards: Callable[[State], Any], torch_op: Callable[[str], Any], raw: bool = False):
-        self.slots, self.guards, self.torch_op, self.raw = slots, guards, torch_op, raw
+    def __init__(
+        self, slots: Slots, env: Callable[[State], SiteEnv], torch_op: Callable[[str], Any], raw: bool = False
+    ):
+        self.slots, self.env, self.torch_op, self.raw = slots, env, torch_op, raw
 
     # ---- tensors
 
@@ -241,7 +245,7 @@ class Compiler:
         rest = self.term(second, then)
         start = self.term(first, lambda s: rest(s.v[other], s))
         free = isinstance(a, Operand) and isinstance(b, Operand)
-        slots = (self.slots(a.name), self.slots(b.name)) if free else ()  # type: ignore[union-attr]
+        slots = [self.slots(o.name) for o in (a, b) if isinstance(o, Operand)]
 
         def attempt(x: Any, y: Any, s: State) -> bool:
             s.v[other] = y
@@ -286,17 +290,17 @@ class Compiler:
         target = t.params[0]
         unify = self.shape(target.args) if isinstance(target, Apply) and target.op == "shape_list" else None
         declared = None if isinstance(x, Number | Nothing) else x.type.shape
-        evaluate = self.guards
+        env = self.env
 
         def step(v: Value, s: State) -> bool:
             if unify is None or not unify(v.shape, s):
                 return _miss(s, t, v, "shape")
-            settle(s, self.slots, evaluate)
+            settle(s, self.slots)
             shape = None
             if isinstance(x, Operand) and type(s.v[self.slots(x.name)]) is Value:
                 shape = s.v[self.slots(x.name)].shape
             elif declared is not None:
-                shape = evaluate_shape(declared, evaluate(s))
+                shape = evaluate_shape(declared, env(s))
             if shape is not None:
                 return inner(s.sweep.table.reshape(v, shape), s)
             return inner(v.args[0] if v.op == "reshape" else v, s)
@@ -343,12 +347,12 @@ class Compiler:
             return self.differs(*opposite)
 
         def test(s: State) -> bool:
-            found = self.guards(s).holds(c)
+            found = self.env(s).holds(c)
             if found is UNKNOWN:
                 s.deferred.append((c, True))
                 s.trail.append(POP)
                 return True
-            return found
+            return found is True
 
         return test
 
@@ -570,10 +574,10 @@ class Compiler:
         known: dict[Any, Any] = {}
 
         def unify(v: Any, s: State) -> bool:
-            key = tuple([s.v[n] for n in names])
+            key = tuple([_known_by(s.v[n]) for n in names])
             have = known.get(key, UNSET)
             if have is UNSET:
-                have = known[key] = self.guards(s).value(x)
+                have = known[key] = self.env(s).value(x)
             if have is UNKNOWN:
                 s.deferred.append((x, _plain(v)))
                 s.trail.append(POP)
@@ -622,9 +626,17 @@ def names_of(x: Any) -> list[str]:
         return ["dtype:" + x.key]
     if isinstance(x, Operand):
         return [x.name]
-    if isinstance(x, Size):
-        return [n for name in sorted(dims.names(x.dim)) for n in (name, "dim:" + name)]
+    if isinstance(x, Size | dims.Dim):
+        dim = x.dim if isinstance(x, Size) else x
+        return [n for name in sorted(dims.names(dim)) for n in (name, "dim:" + name)]
+    if isinstance(x, Star):
+        return ["star:" + x.name]
     return [n for a in x.args for n in names_of(a)] if isinstance(x, Apply) else []
+
+
+def _known_by(bound: Any) -> Any:
+    """What a computed constant can depend on: of a tensor its type, which keeps no graph alive."""
+    return (bound.dtype, bound.shape) if type(bound) is Value else bound
 
 
 class Default:
@@ -638,7 +650,7 @@ class SchemaMismatch(Exception):
     """A form writes an argument that the schema of this build does not have."""
 
 
-def settle(s: State, slots: Slots, guards: Callable[[State], Any]) -> bool:
+def settle(s: State, slots: Slots) -> bool:
     """Solve deferred equations for names that are the only open ones, and test the closed ones. False where one is
     wrong.
     """
@@ -670,14 +682,14 @@ def _known(find: Callable[[str], Any], name: str) -> Any:
     return None if found is UNKNOWN else found
 
 
-def evaluate_shape(shape: tuple[Any, ...], guards: Any) -> tuple[Any, ...] | None:
+def evaluate_shape(shape: tuple[Any, ...], env: SiteEnv) -> tuple[Any, ...] | None:
     """A declared shape as numbers, or None where a name is open."""
     out: list[Any] = []
     for item in shape:
-        found = guards.value(item)
+        found = env.star(item.name) if isinstance(item, Star) else size(item, env)
         if found is UNKNOWN:
             return None
-        out += list(found) if isinstance(item, Star) else [found]
+        out += found if isinstance(item, Star) else [found]
     return tuple(out)
 
 

@@ -1,7 +1,7 @@
 """The sweep: every value of a graph with the views that forms prove of it, then the rules over the finished views.
 
-A *view* says that some values are the results of a declared op of some arguments. Forms match over the views of their operands, so
-nested ops need one sweep, and several views of one value coexist. Nothing is edited.
+A *view* says that some values are the results of a declared op of some arguments. Forms match over the views of their
+operands, so nested ops need one sweep, and several views of one value coexist. Nothing is edited.
 """
 
 from __future__ import annotations
@@ -14,14 +14,31 @@ import torch
 from attrs import define
 
 from fxrewrite.dsl.core import (
-    NO_DEFAULT, Apply, Choose, Dtype, DtypeVar, Each, Extern, Number, OpDef, Operand, OperandInfo, Prim, Program, Ref,
-    Result, RuleDef, TensorType, Term,
+    NO_DEFAULT,
+    Choose,
+    Dtype,
+    DtypeVar,
+    Each,
+    Extern,
+    Number,
+    OpDef,
+    Operand,
+    OperandInfo,
+    Prim,
+    Program,
+    Ref,
+    Result,
+    RuleDef,
+    TensorType,
+    Term,
 )  # fmt: skip
 from fxrewrite.dsl.dims import Star
+from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.calls import Declared, view_of
 from fxrewrite.patterns.dialect import read_node
+from fxrewrite.patterns.dtypes import DTYPES, to_graph
 from fxrewrite.patterns.forms import Library, Off, Pattern
-from fxrewrite.patterns.guards import DTYPES, UNKNOWN, Guards, decide, same
+from fxrewrite.patterns.guards import SiteEnv, same
 from fxrewrite.patterns.matcher import UNSET, State, evaluate_shape, lookup, settle
 from fxrewrite.patterns.values import LOW, SINGLE, Table, Value
 from fxrewrite.patterns.writes import Writes
@@ -30,7 +47,7 @@ MAX_VIEWS = 16  # of one op on one value: a guard against graphs made to blow up
 
 
 class View:
-    """`results` are what `op` gives for `args` (operands, then attributes). `carried`: the same view on other leading axes."""
+    """`results` are what `op` gives for `args` (operands, then attributes). `carried`: on other leading axes."""
 
     __slots__ = ("args", "carried", "op", "results")
 
@@ -43,7 +60,7 @@ class View:
 
 @define(eq=False)
 class Found:
-    """A match of a rule: bindings by name, the values of its outputs (lists for list outputs), the values that it names.
+    """A match of a rule: bindings by name, the values of its outputs (lists for list outputs) and what it names.
 
     `site`: the first node of the first output, as it was when the graph was read.
     """
@@ -63,7 +80,7 @@ class Sweep:
     `truth` decides symbolic conditions for the whole range of sizes; `tokens` is the assumed range of token counts.
     """
 
-    def __init__(self, library: Library, facts: dict[str, Any] | None = None):
+    def __init__(self, library: Library):
         self.library = library
         self.table = Table(self._visit)
         self.by_args: dict[Any, View] = {}
@@ -71,7 +88,6 @@ class Sweep:
         self.found: list[Found] = []
         self.anchors: set[tuple[Any, ...]] = set()
         self.truth: Any = None
-        self.facts = facts or {}
         self.calls: list[tuple[torch.fx.Node, Declared]] = []  # of declared ops, in order
 
     # ---- reading
@@ -137,7 +153,7 @@ class Sweep:
         pattern.anchor(v, State(len(pattern.slots.index), self, v))
 
     def _over(self, index: dict[tuple[str, str | None], list[Pattern]], name: str, v: Value) -> None:
-        """Patterns rooted at a declared op, and of these only those whose first operand is known to be what they need."""
+        """Patterns rooted at a declared op, and of these only those whose first operand is what they need."""
         root = "@" + name
         producers: dict[str | None, list[Any]] = {None: []}
         for view, i in v.views[name]:
@@ -184,7 +200,9 @@ class Sweep:
             reshape(a, (*lead, a.shape[-1])) if type(a) is Value and o is not None and o.name in op.rowwise else a
             for a, o in zip(view.args, (*op.operands, *[None] * len(op.attributes)), strict=True)
         )
-        if not all(_rank_fits(a.shape, o.type.shape) for a, o in zip(args, op.operands, strict=False) if type(a) is Value):
+        if not all(
+            _rank_fits(a.shape, o.type.shape) for a, o in zip(args, op.operands, strict=False) if type(a) is Value
+        ):
             return
         if any(w.args == args for w, _ in v.views.get(op.name, ())):
             return
@@ -245,7 +263,9 @@ class Sweep:
         flat = {id(x) for o in outputs for x in (o if isinstance(o, list) else [o])}
         named = [self.construct(pattern, t, s) for t in pattern.named]
         kept = tuple(n for n in named if type(n) is Value and id(n) not in flat)
-        views = tuple(s.v[at] for n, at in index.items() if isinstance(n, tuple) and n[0] == "call" and s.v[at] is not UNSET)
+        views = tuple(
+            s.v[at] for n, at in index.items() if isinstance(n, tuple) and n[0] == "call" and s.v[at] is not UNSET
+        )
         first = outputs[0][0] if isinstance(outputs[0], list) else outputs[0]
         self.found.append(Found(pattern.owner, _node_of(first), pattern, bindings, tuple(outputs), kept, views))
 
@@ -292,7 +312,7 @@ class Sweep:
             yield from self._complete(pattern, s, i + 1, [*results, value])
 
     def construct(self, pattern: Pattern, t: Term, s: State) -> Any:
-        """The value of a term whose names are bound: looked up, or made (it may have no node). None where that is not possible."""
+        """The value of a term whose names are bound: looked up, or made (it may have no node), or None."""
         normal: Any = pattern.normal(t)
         if isinstance(normal, Prim | Result | Extern):
             at = pattern.slots.index.get(("term", normal))
@@ -302,7 +322,7 @@ class Sweep:
             found = s.v[pattern.slots(t.name)]
             return None if found is UNSET else found
         if isinstance(t, Number):
-            found = pattern.guard(s).value(t.value)
+            found = self.env(pattern, s).value(t.value)
             return None if found is UNKNOWN else found
         if isinstance(t, Choose):
             return self._chosen(pattern, t, s)
@@ -313,25 +333,27 @@ class Sweep:
         return self._prim(pattern, t, s) if isinstance(t, Prim) else None
 
     def _chosen(self, pattern: Pattern, t: Choose, s: State) -> Any:
-        g = pattern.guard(s)
+        env = self.env(pattern, s)
         for conds, value in t.cases:
-            if all(decide(g.holds(c), self.truth) is True for c in conds):
+            if all(env.holds(c) is True for c in conds):
                 return self.construct(pattern, value, s)
         return None
 
     def _result(self, pattern: Pattern, t: Result, s: State) -> Any:
-        at = pattern.slots.index.get(("call", pattern.normal(t).call))  # type: ignore[union-attr]
+        normal: Any = pattern.normal(t)
+        at = pattern.slots.index.get(("call", normal.call))
         if at is not None and s.v[at] is not UNSET:
             return s.v[at].results[t.index]
         args = [self.construct(pattern, a, s) if hasattr(a, "type") else a for a in t.call.args]
-        g = pattern.guard(s)
-        attrs = [g.value(v) for _, v in t.call.attrs]
+        env = self.env(pattern, s)
+        attrs = [env.value(v) for _, v in t.call.attrs]
         view = self.by_args.get((t.call.op, (*args, *attrs))) if _all_hashable((*args, *attrs)) else None
         return view.results[t.index] if view is not None else None
 
     def _written(self, pattern: Pattern, t: Extern, s: State) -> Any:
         """Another result of a torch call that is bound: the sibling value of the same call."""
-        at = pattern.slots.index.get(("torch", pattern.normal(t).call if isinstance(pattern.normal(t), Extern) else t.call))  # type: ignore[union-attr]
+        normal = pattern.normal(t)
+        at = pattern.slots.index.get(("torch", normal.call if isinstance(normal, Extern) else t.call))
         call = UNSET if at is None else s.v[at]
         if call is UNSET:
             return None
@@ -342,32 +364,32 @@ class Sweep:
             name = _extern_root(t)
             value = self.table.by_key.get((name, call.args, ()))
             if value is None:
-                shape = evaluate_shape(t.type.shape, pattern.guard(s)) if t.type.shape is not None else None
-                dtype = _dtype(t.type, pattern.guard(s))
+                shape = evaluate_shape(t.type.shape, self.env(pattern, s)) if t.type.shape is not None else None
+                dtype = _dtype(t.type, self.env(pattern, s))
                 if shape is None or dtype is None or base != name.split("#")[0]:
                     return None
                 value = self.table.cons(name, call.args, (), dtype, shape)
             return value
         value = self.table.by_key.get(("getitem", (call, t.returned), ()))
         if value is None:
-            shape = evaluate_shape(t.type.shape, pattern.guard(s)) if t.type.shape is not None else None
-            dtype = _dtype(t.type, pattern.guard(s))
+            shape = evaluate_shape(t.type.shape, self.env(pattern, s)) if t.type.shape is not None else None
+            dtype = _dtype(t.type, self.env(pattern, s))
             if shape is not None and dtype is not None:
                 value = self.table.cons("getitem", (call, t.returned), (), dtype, shape)
         return value
 
     def _prim(self, pattern: Pattern, t: Prim, s: State) -> Any:
-        g = pattern.guard(s)
+        env = self.env(pattern, s)
         args = [self.construct(pattern, a, s) for a in t.args]
         x = args[0]
         if type(x) is not Value or any(a is None and not _none(b) for a, b in zip(args[1:], t.args[1:], strict=True)):
             return None
         table = self.table
         if t.op == "to":
-            dtype = g.value(t.params[0])
+            dtype = env.value(t.params[0])
             return table.cast(x, dtype) if isinstance(dtype, torch.dtype) else None
         if t.op == "reshape":
-            shape = evaluate_shape(t.params[0].args, g)  # type: ignore[union-attr]
+            shape = evaluate_shape(t.params[0].args, env)  # type: ignore[union-attr]
             return None if shape is None else table.reshape(x, shape)
         if t.op == "clamp":
             return table.clamp(x, *(None if b is None else _rounded(b, x.dtype) for b in args[1:]))
@@ -397,7 +419,7 @@ class Sweep:
                 known = UNSET if dim is None else v[dim]
                 if known is UNSET and a.default is NO_DEFAULT:
                     continue
-                v[at] = known if known is not UNSET else DTYPES[a.default.name] if isinstance(a.default, Dtype) else a.default
+                v[at] = known if known is not UNSET else to_graph(a.default)
                 s.trail.append(at)
         for o in pattern.operands:
             problem = self.fits(pattern, o, s)
@@ -406,16 +428,15 @@ class Sweep:
         return self._rest(pattern, s)
 
     def _rest(self, pattern: Pattern, s: State) -> tuple[str, Any, Any] | None:
-        if s.deferred:
-            if not settle(s, pattern.slots, pattern.guard):
-                return "shape", "sizes that divide", None
-        g = self.guards(pattern, s)
+        if s.deferred and not settle(s, pattern.slots):
+            return "shape", "sizes that divide", None
+        env = self.env(pattern, s)
         for expr, value in s.deferred:
             if callable(expr):
                 if not expr(s):
                     return "other constant", None, None
                 continue
-            have = g.holds(expr) if value is True and isinstance(expr, Apply) else g.value(expr)
+            have = env.value(expr)
             if have is UNKNOWN or not (same(have, value) or have == value):
                 return ("guard unknown" if have is UNKNOWN else "other constant"), expr, value
         for a in pattern.attributes:
@@ -424,15 +445,16 @@ class Sweep:
             if problem is not None:
                 return problem
         for guard in pattern.guards:
-            held = decide(g.holds(guard), self.truth)
+            held = env.holds(guard)
             if held is not True:
                 return ("guard unknown" if held is UNKNOWN else "guard false"), guard, None
         return None
 
-    def guards(self, pattern: Pattern, s: State) -> Guards:
-        """Guards with what the graph knows."""
-        facts = {**pattern.machine, **self.facts, "term": lambda t: _or_unknown(self.construct(pattern, t, s))}
-        return Guards(lookup(pattern.slots, s), facts, self.truth)
+    def env(self, pattern: Pattern, s: State) -> SiteEnv:
+        """What `s` has bound, with what the graph knows."""
+        return SiteEnv(
+            lookup(pattern.slots, s), pattern.machine, self.truth, terms=lambda t: self.construct(pattern, t, s)
+        )
 
     def fits(self, pattern: Pattern, o: OperandInfo, s: State) -> tuple[str, Any, Any] | None:
         """Does what an operand is bound to have its declared type? Binds dims and classes."""
@@ -454,6 +476,7 @@ class Sweep:
         return isinstance(pattern.owner, OpDef)
 
     def fits_type(self, pattern: Pattern, o: OperandInfo, value: Value, s: State) -> tuple[str, Any, Any] | None:
+        """Has a value the declared type of an operand?"""
         type_, slots = o.type, pattern.slots
         if isinstance(type_.dtype, DtypeVar):
             if value.dtype not in {DTYPES[m] for m in type_.dtype.members}:
@@ -462,7 +485,7 @@ class Sweep:
                 return "dtype", f"{o.name}: {type_}", value.dtype
         elif isinstance(type_.dtype, Dtype) and value.dtype != DTYPES[type_.dtype.name]:
             return "dtype", f"{o.name}: {type_}", value.dtype
-        elif isinstance(type_.dtype, Ref) and not _set(s, slots(type_.dtype.name), value.dtype):
+        if isinstance(type_.dtype, Ref) and not _set(s, slots(type_.dtype.name), value.dtype):
             return "dtype", f"{o.name}: {type_}", value.dtype
         if type_.shape is None or self._fits_shape(pattern, type_.shape, value.shape, s):
             return None
@@ -536,11 +559,13 @@ def _attribute_fits(a: Any, value: Any) -> tuple[str, Any, Any] | None:
         return None if value is not UNSET and a.type == "float" else ("other constant", f"a value of {a.name}", None)
     if value is None:
         return None if a.optional else ("other constant", f"{a.name}: {a.type}", None)
-    wants: Any = {"float": (float, int), "int": int, "bool": bool, "str": str, "dtype": torch.dtype, "layout": str}.get(a.type)
+    wants: Any = {"float": (float, int), "int": int, "bool": bool, "str": str, "dtype": torch.dtype, "layout": str}.get(
+        a.type
+    )
     if wants is not None and (not isinstance(value, wants) or isinstance(value, bool) != (a.type == "bool")):
         return "other constant", f"{a.name}: {a.type}", value
     if a.domain is not None:
-        allowed = [DTYPES[d.name] if isinstance(d, Dtype) else d for d in a.domain]
+        allowed = [to_graph(d) for d in a.domain]
         if value not in allowed:
             return "other constant", f"{a.name} in {allowed}", value
     return None
@@ -559,8 +584,8 @@ def _rank_fits(shape: tuple[Any, ...], declared: Any) -> bool:
     return len(shape) == len(declared) or all(d == 1 for d in shape)
 
 
-def _dtype(type_: TensorType, g: Guards) -> Any:
-    found = g.value(type_.dtype) if type_.dtype is not None else UNKNOWN
+def _dtype(type_: TensorType, env: SiteEnv) -> Any:
+    found = env.value(type_.dtype) if type_.dtype is not None else UNKNOWN
     return found if isinstance(found, torch.dtype) else None
 
 
@@ -572,10 +597,6 @@ def _rounded(number: Any, dtype: torch.dtype) -> Any:
 
 def _none(t: Any) -> bool:
     return isinstance(t, Number) and getattr(t.value, "value", 0) is None
-
-
-def _or_unknown(value: Any) -> Any:
-    return UNKNOWN if value is None else value
 
 
 def _hashable(x: Any) -> Any:
