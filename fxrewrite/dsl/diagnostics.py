@@ -83,7 +83,7 @@ def span_json(span: Span) -> dict[str, Any]:
 def underline(span: Span, sources: Mapping[str, str]) -> list[str]:
     """The source line of `span` and a line of carets under it; nothing where the text is not at hand."""
     text = sources.get(span.file, "").split("\n")
-    if not 0 < span.line <= len(text):
+    if text == [""] or not 0 < span.line <= len(text):
         return []
     line = text[span.line - 1].rstrip("\r")
     end = span.end_column if span.end_line == span.line else len(line) + 1

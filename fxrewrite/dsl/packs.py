@@ -44,6 +44,8 @@ def read_file(path: Path, shown: str | None = None) -> tuple[syntax.File, list[D
     """Parse one file. RW001 where it cannot be read, RW131 where it is no text."""
     name = shown or str(path)
     here = syntax.Span(name, 1, 1, 1, 1)
+    if path.exists() and not path.is_file():
+        return syntax.File(name, ()), [Diagnostic("RW001", f"cannot read {name}: it is no file", here)]
     try:
         return parse(path.read_text(encoding="utf-8"), name)
     except OSError as error:
@@ -70,6 +72,10 @@ def resolve(packs: Iterable[str | Path | syntax.File]) -> tuple[list[syntax.File
             text = str(one)
             if text in shipped():
                 file, found = _shipped_file(text)
+            elif _place_of(Path(text)) == "vocabulary":
+                continue  # every file sees it
+            elif (name := _place_of(Path(text))) is not None:
+                file, found = _shipped_file(name)
             elif text.endswith(SUFFIX) or Path(text).is_file():
                 file, found = read_file(Path(text))
             else:
@@ -81,6 +87,15 @@ def resolve(packs: Iterable[str | Path | syntax.File]) -> tuple[list[syntax.File
                 files[file.path] = file
                 diagnostics += found
     return list(files.values()), diagnostics
+
+
+def _place_of(path: Path) -> str | None:
+    """The name of the shipped pack that a path is, or "vocabulary" for a file of that."""
+    folder = shipped_folder().resolve()
+    whole = path.resolve()
+    if whole.suffix != SUFFIX or not whole.is_relative_to(folder):
+        return None
+    return "vocabulary" if whole.parent == folder / "vocab" else whole.stem if whole.parent == folder else None
 
 
 def used_files(files: Sequence[syntax.File]) -> tuple[list[syntax.File], list[Diagnostic]]:

@@ -90,13 +90,8 @@ def _carried(elab: Elaborator, op: OpDef, a: Attribute, e: syntax.Call, scope: S
 def _written(elab: Elaborator, op: OpDef, a: Attribute, k: syntax.Kwarg, scope: Scope) -> Scalar:
     if isinstance(k.value, syntax.Any):
         if not scope.wild:
-            place = k.value.span
-            raise Problem(
-                "RW212",
-                f"`_` gives `{a.name}` of {op.name} no value: here the op is built",
-                place,
-                f"write `{a.name}=...`",
-            )
+            message = f"`_` gives `{a.name}` of {op.name} no value: only the left side of a rule drops one on purpose"
+            raise Problem("RW212", message, k.value.span, f"write `{a.name}=...`, or leave it out: then it is carried")
         return Wild()
     if scope.matched and isinstance(k.value, syntax.Var) and not _known(elab, k.value.name, scope):
         elab.item.capture(a, k.value.name, k.value.span, op.name)

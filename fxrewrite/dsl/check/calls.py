@@ -34,7 +34,6 @@ PYTHON_MODULES = ("torch", "F", "nn", "np", "numpy", "math", "tl", "triton", "jn
 def call(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Value:
     """A call. `first`: the piped operand, evaluated, where there is one."""
     name, at = e.func, e.func_span or e.span
-    _written_once(elab, e)
     if "." in name:
         return _dotted(elab, e, scope, first)
     if name in DTYPES:
@@ -55,19 +54,10 @@ def call(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Value:
         elab.checker.need_visible(name, scope.file, at)
         return op_calls.call_op(elab, e, scope, first)
     if name in scope.names or name in scope.parts or name in elab.item.bound:
-        raise Problem("RW205", f"`{name}` is a value here, not an op", at, f"`{name}` alone")
+        raise Problem("RW205", f"`{name}` is a value here, not an op", at, f"write `{name}`, without brackets")
     if name in DTYPE_HINTS:
         raise Problem("RW217", f"unknown dtype `{name}`", at, f"write `{DTYPE_HINTS[name]}(...)`")
     raise Problem("RW205", f"unknown op `{name}`", at, elab.checker.suggest(name))
-
-
-def _written_once(elab: Elaborator, e: syntax.Call) -> None:
-    seen: set[str] = set()
-    for k in e.kwargs:
-        if k.name in seen:
-            place = elab.places.word(k.span, k.name)
-            raise Problem("RW211", f"`{k.name}` is given twice", place, "remove one")
-        seen.add(k.name)
 
 
 def _no_rest(elab: Elaborator, e: syntax.Call) -> None:

@@ -13,14 +13,19 @@ from fxrewrite.dsl.core import Call, Operand, Prim, Term, TorchCall
 def connected(texts: tuple[Any, ...], terms: tuple[Term, ...], named: tuple[tuple[str, Term], ...], item: Item) -> None:
     """RW207 where the outputs, and the parts that the text names, are two or more groups without a common value."""
     groups: list[set[Any]] = []
-    for term in (*terms, *(t for _, t in named)):
-        mine = {t for t in walk(term, conditions=False) if isinstance(t, Operand | Prim | Call | TorchCall)}
-        touching = [g for g in groups if g & mine]
-        groups = [g for g in groups if not g & mine] + [mine.union(*touching)]
-    if len(groups) < 2:
-        return
-    last = texts[-1].span if len(texts) > 1 else item.places.head(item.span)
-    message = "the outputs share no value: this matches any two places of a graph" if len(texts) > 1 else (
-        "a part under `where` has no value in common with the outputs"
-    )  # fmt: skip
-    raise Problem("RW207", message, last, "write one item for each")
+    for term in terms:
+        groups = _joined(groups, term)
+    if len(groups) > 1:
+        message = "the outputs share no value: this matches any two places of a graph"
+        raise Problem("RW207", message, texts[-1].span, "write one item for each")
+    for name, term in named:
+        if len(_joined(groups, term)) > 1:
+            place = item.places.word(item.span, name)
+            message = f"`{name}` shares no value with the outputs: it would stand anywhere in a graph"
+            raise Problem("RW207", message, place, "remove it, or use it")
+
+
+def _joined(groups: list[set[Any]], term: Term) -> list[set[Any]]:
+    """The groups with the values of one more term: those that it touches become one."""
+    mine = {t for t in walk(term, conditions=False) if isinstance(t, Operand | Prim | Call | TorchCall)}
+    return [g for g in groups if not g & mine] + [mine.union(*(g for g in groups if g & mine))]

@@ -25,7 +25,7 @@ def never(conds: Iterable[Scalar], attributes: Iterable[Attribute] = ()) -> tupl
     return None
 
 
-@define
+@define(eq=False, repr=False)
 class _Facts:
     """What each quantity may be by the conditions seen so far."""
 

@@ -44,9 +44,9 @@ def expand(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Valu
         raise Problem("RW209", f"the definition of {d.name} reaches itself: {cycle}", place, "a definition is finite")
     if d.name in elab.checker.broken:
         raise Broken(d.name)
+    inner = _scope(elab, d, e, scope, first)  # arguments first: a `def` may stand in those of itself
     depth.append(d.name)
     try:
-        inner = _scope(elab, d, e, scope, first)
         return _equations(elab, d, inner, e)
     finally:
         depth.pop()

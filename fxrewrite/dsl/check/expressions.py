@@ -43,7 +43,7 @@ SCALARS = (Dtype, DtypeVar, Lit, Ref, Size, Apply)
 FINFO = ("max", "min", "eps", "tiny", "smallest_normal")
 
 
-@define
+@define(eq=False, repr=False)
 class Elaborator:
     """Turns the expressions of one item into terms and scalars."""
 
@@ -116,7 +116,7 @@ class Elaborator:
         if isinstance(value, Many):
             raise self.several(value, e)
         if isinstance(value, TERMS):
-            raise Problem("RW310", f"{said(e)} is a tensor; a number is needed here", e.span)
+            raise Problem("RW310", f"{said(e)} is a tensor; a number is needed here", e.span, "tensors are operands")
         return value
 
     def condition(self, e: Any, scope: Scope) -> Scalar:
@@ -189,7 +189,8 @@ def _none(elab: Elaborator, e: syntax.NoneLit, scope: Scope) -> Value:
 
 def _any(elab: Elaborator, e: syntax.Any, scope: Scope) -> Value:
     if not scope.wild:
-        raise Problem("RW212", "`_` matches anything; here a value is built", e.span, "write the value")
+        message = "`_` matches anything, and this text says what is computed"
+        raise Problem("RW212", message, e.span, "write the value, or take it as a parameter")
     return Wild()
 
 
@@ -311,8 +312,9 @@ def _attr(elab: Elaborator, e: syntax.Attr, scope: Scope) -> Value:
         return Apply("shape", (value,))
     if e.name in ("name", "size") and isinstance(value, Ref):
         return Apply("group." + e.name, (value,))
-    place = elab.places.word(e.span, e.name)
-    hint = {"T": "write `t(x)`", "ndim": "dims of types say it: `x: real[T, D]`"}.get(e.name, f"write `{e.name}(...)`")
+    place = elab.places.end(e.span, len(e.name))
+    hints = {"T": "write `permute(x, [1, 0])`", "ndim": "dims of types say it: `x: real[T, D]`"}
+    hint = hints.get(e.name, f"write `{e.name}(...)`")
     raise Problem("RW216", f"there are no methods and no `.{e.name}`", place, hint)
 
 
@@ -322,7 +324,7 @@ def _finfo(elab: Elaborator, e: syntax.Attr, call: syntax.Call, scope: Scope) ->
             "RW204", f"finfo takes 1 dtype, not {len(call.args)}", call.func_span or call.span, "`finfo(qt).max`"
         )
     if e.name not in FINFO:
-        place = elab.places.word(e.span, e.name)
+        place = elab.places.end(e.span, len(e.name))
         raise Problem("RW216", f"finfo has no `.{e.name}`", place, f"one of {', '.join(FINFO)}")
     dtype = elab.scalar(call.args[0], scope)
     if not isinstance(dtype, Dtype | DtypeVar | Ref | Apply):

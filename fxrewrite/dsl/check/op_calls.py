@@ -28,6 +28,7 @@ from fxrewrite.dsl.core import (
     Scalar,
     Wild,
 )
+from fxrewrite.dsl.diagnostics import Related
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.expressions import Elaborator
@@ -121,6 +122,11 @@ def _operand(
     if isinstance(term, Number):
         if isinstance(term.value, Wild):
             return elab.item.intern(Operand(elab.item.solver.fresh("_any"), UNKNOWN, info.optional))
+        if isinstance(term.value, Ref) and term.value.name in elab.item.captured:
+            name = term.value.name
+            message = f"`{name}` is an operand here, and a captured attribute of the same name"
+            related = [Related(elab.item.captured_at[name], f"the attribute `{name}` is captured here")]
+            raise Problem("RW213", message, at.span, f"call the operand otherwise, or write `{name}={name}2`", related)
         raise Problem("RW310", f"{what} is a tensor, not a number", at.span, "give a tensor")
     if not info.optional:
         elab.present(term, what, at.span)

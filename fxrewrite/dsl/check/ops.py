@@ -192,9 +192,7 @@ def declare_class(item: Item, scope: Scope, type_: TensorType, rigid: bool) -> N
 
 
 def check_op(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
-    """Equations, `requires`, forms and providers of an op. What is refused is left out, with a diagnostic."""
-    requires = checker.guard(lambda: _requires(checker, op, sig), op.name) or ()
-    sig = evolve(sig, requires=requires)
+    """Equations, forms and providers of an op. What is refused is left out, with a diagnostic."""
     equations: list[Case] = []
     for i, equation in enumerate(op.equations):
         case = checker.guard(lambda e=equation, i=i: _equation(checker, op, sig, e, i, equations), op.name)
@@ -230,12 +228,13 @@ def add_spelling(checker: Checker, sig: OpDef, spell: Spell) -> OpDef:
     return evolve(sig, forms=(*sig.forms, case)) if form else evolve(sig, impls=(*sig.impls, case))
 
 
-def _requires(checker: Checker, op: syntax.Op, sig: OpDef) -> tuple[Scalar, ...]:
+def with_requires(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
+    """The signature with what the op requires."""
     elab, scope = op_scope(checker, sig)
     scope.add_parts(op.where)
     conds = elab.conditions(op.requires, scope)
     possible(checker, conds, sig.attributes, op.requires)
-    return Zonk(elab.item)((*conds, *elab.item.solver.guards))
+    return evolve(sig, requires=Zonk(elab.item)((*conds, *elab.item.solver.guards)))
 
 
 def possible(
@@ -245,7 +244,7 @@ def possible(
     clash = never(conds, attributes)
     if clash is None or not texts:
         return
-    shown = " and ".join(map(said, clash))
+    shown = " and ".join(f"`{said(c)}`" for c in clash)
     message = "this guard is never true" + (f": {shown}" if clash != (conditions.FALSE,) else "")
     raise Problem("RW404", message, texts[-1].span, "remove it, or mend the values")
 
@@ -279,22 +278,23 @@ def _equation(
         scope.names[name] = Nothing() if name not in elab.item.own else conditions.literal(value)
     outputs = elab.outputs(equation.outputs, scope)
     if len(outputs) != len(sig.results):
-        message = (
-            f"{op.name} has {len(sig.results)} results ({', '.join(sorted(results))}), and this gives {len(outputs)}"
-        )
+        declared = ", ".join(r.name for r in sig.results)
+        message = f"{op.name} has {len(sig.results)} results ({declared}), and this gives {len(outputs)}"
         raise Problem("RW224", message, outputs_span(equation.outputs), "give one value for each")
     for (_, term, text), r in zip(outputs, sig.results):
         elab.item.solver.unify(r.type, elab.item.type_of(term), text.span, f"result `{r.name}` of {op.name}")
     zonk = Zonk(elab.item)
     terms = zonk(tuple(t for _, t, _ in outputs))
-    pins |= _defaults(checker, equation, sig, {*pins, *names_of((terms, conds))})
+    defaults = _defaults(checker, equation, sig, {*pins, *names_of((terms, conds))})
+    pins |= defaults
     guards = [*conds, *(conditions.negate(_holds(e, sig)) for e in earlier), *elab.item.solver.guards]
     made = tuple(conditions.conjuncts(conditions.substitute(zonk(g), pins) for g in guards))
     if conditions.FALSE in made or never((*made, *_as_conditions(pins, sig)), sig.attributes) is not None:
         place = equation.when[-1].span if equation.when else outputs_span(equation.outputs)
-        raise Problem(
-            "RW404", f"this equation of {op.name} never stands: one above holds wherever it would", place, "remove it"
-        )
+        unsaid = ", ".join(f"`{n}`" for n in defaults)
+        hint = f"it says nothing of {unsaid}, so it is for the default only" if unsaid else "remove it"
+        message = f"this equation of {op.name} never stands: one above holds wherever it would"
+        raise Problem("RW404", message, place, hint)
     name = f"equation{index}" if index else "definition"
     return Case(name, terms, tuple(pins.items()), made, zonk(tuple(elab.item.named)), span=equation.span)
 

@@ -170,7 +170,7 @@ def _types_cover(a: RuleDef, b: RuleDef, names: Names) -> bool:
 # ---- terms as patterns for terms
 
 
-@define
+@define(eq=False, repr=False)
 class Names:
     """What the names of one rule are in another. `one_to_one`: a name is a name; optional operands are at `none`."""
 

@@ -15,7 +15,7 @@ from fxrewrite.dsl.syntax import Span
 _SILENT = re.compile(r'"[^"\n]*"|#[^\n]*')  # a word in a string or a comment is not meant
 
 
-@define
+@define(eq=False, repr=False)
 class Places:
     """The texts that spans point into, by file name."""
 
@@ -37,6 +37,10 @@ class Places:
                     return Span(within.file, line, at, line, at + len(word))
                 nth -= 1
         return self.head(within)
+
+    def end(self, span: Span, count: int) -> Span:
+        """The last `count` characters of a span."""
+        return Span(span.file, span.end_line, span.end_column - count, span.end_line, span.end_column)
 
     def head(self, span: Span) -> Span:
         """The first line of a span."""

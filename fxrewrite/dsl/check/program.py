@@ -29,7 +29,7 @@ STAGES = ("canonicalize", "fuse", "lower")
 RECURSION = 10_000  # frames: an expression of the greatest depth takes about 2,000
 
 
-@define
+@define(eq=False, repr=False)
 class Checker:
     """What all items of all files declare, and what is known of it so far."""
 
@@ -226,7 +226,7 @@ def _deep() -> Generator[None]:
         sys.setrecursionlimit(before)
 
 
-@define
+@define(eq=False, repr=False)
 class _Program:
     """The passes over all files, in order."""
 
@@ -273,6 +273,11 @@ class _Program:
     def check_ops(self) -> None:
         """Every op and fusion."""
         checker = self.checker
+        for name, source in checker.op_items.items():
+            sig = checker.guard(lambda name=name: checker.signature(name), name)
+            if sig is not None:
+                made = checker.guard(lambda source=source, sig=sig: ops.with_requires(checker, source, sig), name)
+                checker.signed[name] = made or sig
         for name, source in (*checker.op_items.items(), *checker.fusions.items()):
             sig = checker.guard(lambda name=name: checker.signature(name), name)
             if sig is None:

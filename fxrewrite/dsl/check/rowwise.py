@@ -23,7 +23,7 @@ def rowwise(checker: Checker, terms: tuple[Term, ...], operands: tuple[OperandIn
     return tuple(o.name for o in operands if o.name in rows.along)
 
 
-@define
+@define(eq=False, repr=False)
 class _Rows:
     """`along`: operands read row by row; `whole`: operands that all rows share."""
 

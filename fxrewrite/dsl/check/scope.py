@@ -33,7 +33,7 @@ class Listed:
     values: tuple[Value, ...]
 
 
-@define
+@define(eq=False, repr=False)
 class PartCell:
     """The values of one binding, shared by the names that it binds. `busy` finds a part that is made of itself."""
 
@@ -50,7 +50,7 @@ class Part:
     cell: PartCell = field(eq=False)
 
 
-@define
+@define(eq=False, repr=False)
 class Item:
     """One item being checked.
 
@@ -138,7 +138,7 @@ class Item:
         )  # fmt: skip
 
 
-@define
+@define(eq=False, repr=False)
 class Scope:
     """Names in sight.
 

@@ -77,7 +77,7 @@ def _fitted(item: Item, source: Shape | None, target: Shape, span: Span) -> Shap
         return target
     before, after = _product(left), _product(right)
     if not opens:
-        _same_count(item, before, after, span)
+        _same_count(item, before, after, f"{show(source)} has no shape {show(target)}", span)
         return target
     size = dims.combine("//", before, after) if after.number != 1 else before
     exact = dims.combine("%", before, after)
@@ -86,13 +86,13 @@ def _fitted(item: Item, source: Shape | None, target: Shape, span: Span) -> Shap
     return tuple(size if d in opens else d for d in target)
 
 
-def _same_count(item: Item, before: Dim, after: Dim, span: Span) -> None:
+def _same_count(item: Item, before: Dim, after: Dim, wrong: str, span: Span) -> None:
     """The sizes of a reshape have one product: an equation, where it is linear."""
     difference = dims.add(before, after, -1)
     if difference.terms and all(isinstance(a, str) for a, _ in difference.terms):
         item.solver.unify_dim(before, after, span, "a reshape")
     elif difference.const and not difference.terms:
-        raise Problem("RW305", f"a reshape of {before} elements to {after}", span, "the sizes have one product")
+        raise Problem("RW305", wrong, span, "the sizes of both have one product")
 
 
 def _product(shape: list[Any]) -> Dim:
@@ -147,7 +147,28 @@ def cat(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     types = [item.type_of(x) for x in xs]
     for type_ in types[1:]:
         item.solver.unify_dtype(types[0].dtype, type_.dtype, span, "a part of `cat`")
-    return prim_term(item, prim, xs, (values["dim"],), TensorType(types[0].dtype, None), span)
+    shape = _joined(item, [t.shape for t in types], getattr(values["dim"], "value", None), span)
+    return prim_term(item, prim, xs, (values["dim"],), TensorType(types[0].dtype, shape), span)
+
+
+def _joined(item: Item, shapes: list[Shape | None], dim: Any, span: Span) -> Shape | None:
+    """The shape of a `cat`: the parts differ along one axis only. None where that cannot be told."""
+    known = [s for s in shapes if s is not None]
+    if len(known) < len(shapes) or type(dim) is not int or len({len(s) for s in known}) > 1:
+        return None
+    first = known[0]
+    at = dim - len(first) if dim >= 0 and not any(isinstance(d, Star) for d in first) else dim
+    if not -len(first) <= at < 0 or isinstance(first[at], Star):
+        return None
+    total = dims.constant(0)
+    for shape in known:
+        size = shape[at]
+        if not isinstance(size, Dim):
+            return None
+        total = dims.add(total, size)
+        rest, other = (*shape[:at], dims.constant(1), *shape[at:][1:]), (*first[:at], dims.constant(1), *first[at:][1:])
+        item.solver.unify_shape(other, rest, span, "a part of `cat`")
+    return item.solver.shape((*first[:at], total, *first[at:][1:]))
 
 
 # ---- slices

@@ -20,7 +20,7 @@ LAYOUT_HINT = 'write "row", "col", "tma" or "swizzled"'
 ATTRIBUTE_HINT = "an attribute is int, float, bool, str, list, group, layout or dtype"
 
 
-@define
+@define(eq=False, repr=False)
 class Signatures:
     """Reads types. `classes`: the dtype classes that a file may use."""
 
@@ -117,7 +117,12 @@ class Signatures:
             classes = self.classes(p.span.file)
             if p.domain not in classes:
                 at = self.places.word(p.span, p.domain)
-                raise Problem("RW217", f"unknown dtype class `{p.domain}`", at, closest(p.domain, classes))
+                raise Problem(
+                    "RW217",
+                    f"unknown dtype class `{p.domain}`",
+                    at,
+                    closest(p.domain, classes) or f"a class is declared: `dtype {p.domain} = {{bf16, f16}}`",
+                )
             domain = tuple(Dtype(m) for m in classes[p.domain])
         elif p.domain is not None:
             domain = tuple(plain(e) for e in p.domain)
@@ -186,7 +191,7 @@ def check_attribute(a: Attribute, value: Any, span: syntax.Span, op: str) -> Non
             "RW310",
             f"`{a.name}` of {op} is one of {allowed}; not {said}",
             span,
-            closest(str(value), map(str, a.domain)),
+            closest(str(value), map(str, a.domain)) or "write one of them, or nothing for the default",
         )
     if a.type == "layout" and value not in LAYOUTS:
         raise Problem("RW311", f"{said} is no layout", span, closest(str(value), LAYOUTS) or LAYOUT_HINT)

@@ -16,7 +16,7 @@ DtypeExpr = Dtype | DtypeVar | Ref | None
 FLOATS = ("bf16", "f16", "f32", "f64")
 
 
-@define
+@define(eq=False, repr=False)
 class Solver:
     """What is known about the names of an item.
 
@@ -93,7 +93,7 @@ class Solver:
             self._classes(declared, actual, span, what)
         elif isinstance(declared, DtypeVar) and isinstance(actual, Dtype):
             if actual.name not in declared.members:
-                hint = f"write the cast: `{declared.members[0]}(...)`" if len(declared.members) == 1 else ""
+                hint = f"write the cast: `to(..., {declared.members[0]})`"
                 message = f"{what} is {declared} ({', '.join(declared.members)}), not {actual}"
                 raise Problem("RW301", message, span, hint)
             self._class_is(declared, actual)
@@ -117,7 +117,8 @@ class Solver:
         domain = self.domains.get(attribute.name)
         if isinstance(other, DtypeVar):
             if domain is not None and not domain & set(other.members):
-                raise Problem("RW301", f"{what} is {declared}, and `{attribute.name}` is never one", span)
+                message = f"{what} is {shown(declared)}, and `{attribute.name}` is never one"
+                raise Problem("RW301", message, span, f"pin it: `{attribute.name}={other.members[0]}`")
             if other.key in self.rigid:
                 self.guards.append(Apply("==", (attribute, other)))
                 return
@@ -126,14 +127,16 @@ class Solver:
             self.dtypes[other.key] = attribute
             return
         if isinstance(other, Dtype) and domain is not None and other.name not in domain:
-            raise Problem("RW301", f"{what}: `{attribute.name}` is never {other}", span)
+            hint = f"`{attribute.name}` is one of {', '.join(sorted(domain))}"
+            raise Problem("RW301", f"{what}: `{attribute.name}` is never {other}", span, hint)
         assert other is not None
         self.guards.append(Apply("==", (attribute, other)))
 
     def _classes(self, declared: DtypeVar, actual: DtypeVar, span: Span, what: str) -> None:
         both = tuple(m for m in actual.members if m in declared.members)
         if not both:
-            raise Problem("RW301", f"{what} is {declared}, and no {actual} is one", span)
+            hint = f"write the cast: `to(..., {declared.members[0]})`"
+            raise Problem("RW301", f"{what} is {declared}, and no {actual} is one", span, hint)
         if declared.key not in self.rigid:
             if both == actual.members:
                 self.dtypes[declared.key] = actual
@@ -158,7 +161,9 @@ class Solver:
         if len(tail_l) > len(tail_r):
             short_star, short, long_star, long = star_r, tail_r, star_l, tail_l
         extra = long[: len(long) - len(short)]
-        wrong = Problem("RW303", f"{what} has the shape {show(left)}, not {show(right)}", span)
+        axes = f"{len(tail_l)} {'axis' if len(tail_l) == 1 else 'axes'}" + (" or more" if star_l else "")
+        hint = f"give it {axes}: `reshape`, or another type"
+        wrong = Problem("RW303", f"{what} has the shape {show(left)}, not {show(right)}", span, hint)
         if short_star is None and (extra or (long_star is not None and long_star.name in self.rigid)):
             raise wrong
         if short_star is not None and (extra or long_star is None):
@@ -181,12 +186,13 @@ class Solver:
     def unify_dim(self, a: Dim, b: Dim, span: Span, what: str) -> None:
         """Solve `a == b` for one name, note it as a guard where only sizes can tell, or raise RW305."""
         difference = dims.add(self.dim(a), self.dim(b), -1)
+        if impossible(difference):
+            message = f"{what}: a dim is {self.dim(a)} here and {self.dim(b)} there"
+            raise Problem("RW305", message, span, "mend the types: both are one size")
         if difference.terms and self._solved(difference):
             return
         if difference.terms and any(difference in (self.dim(g), dims.scale(self.dim(g), -1)) for g in self.given):
             return  # `requires` says so
-        if impossible(difference):
-            raise Problem("RW305", f"{what}: a dim is {self.dim(a)} here and {self.dim(b)} there", span)
         if len(difference.terms) == 2 and not difference.const and all(isinstance(n, str) for n, _ in difference.terms):
             left, right = self.dim(a), self.dim(b)
             hint = f"if they are equal, write `requires {left} == {right}`"
@@ -224,9 +230,11 @@ class Solver:
         for wide, other in ((a, b), (b, a)):
             if isinstance(wide, Dtype) and wide.name in ("f64", "f32") and _at_most(other, wide.name):
                 return wide
-        raise Problem(
-            "RW301", f"the dtypes {shown(a)} and {shown(b)} do not meet here", span, "write the cast: `f32(...)`"
-        )
+        if isinstance(a, DtypeVar) and isinstance(b, DtypeVar):
+            message = f"one side is {a}, the other {b}: they need not be one dtype"
+            raise Problem("RW301", message, span, f"a class is one dtype among written types: `x: {a}[*B, D]` on both")
+        message = f"the dtypes {shown(a)} and {shown(b)} do not meet here"
+        raise Problem("RW301", message, span, "write the cast: `f32(...)`")
 
     def broadcast(self, a: Shape | None, b: Shape | None, span: Span) -> Shape | None:
         """The shape of an elementwise result; None where it cannot be told. RW305 where two sizes never agree."""
@@ -263,7 +271,7 @@ class Solver:
         return Instance(self, dict(attributes))
 
 
-@define
+@define(eq=False, repr=False)
 class Instance:
     """One call: the callee's names, renamed into the item's."""
 
@@ -360,7 +368,7 @@ def show(shape: Shape) -> str:
 
 
 def _cast(dtype: DtypeExpr) -> str:
-    return f"write the cast: `{dtype}(...)`" if isinstance(dtype, Dtype) and dtype.name in FLOATS else ""
+    return f"write the cast: `{dtype}(...)`" if isinstance(dtype, Dtype) else "write a cast: `to(..., t)`"
 
 
 def _at_most(dtype: DtypeExpr, wide: str) -> bool:

@@ -64,7 +64,11 @@ def spelling(elab: Elaborator, spell: Spell, scope: Scope, op: OpDef) -> Case:
     guards = tuple(conditions.conjuncts(conditions.substitute(g, pins) for g in guards))
     clash = never(guards, op.attributes)
     if clash is not None:
-        shown = " and ".join(map(said, clash)) if clash != (conditions.FALSE,) else "its conditions"
+        shown = (
+            " and ".join(f"`{said(c)}`" for c in clash)
+            if clash != (conditions.FALSE,)
+            else "its pins and `when` exclude each other"
+        )
         place = spelled_at(elab.places, spell)
         raise Problem(
             "RW404", f"{kind} `{spell.name}` never stands for anything: {shown}", place, "mend the pins or `when`"
@@ -152,7 +156,7 @@ def _spelled(elab: Elaborator, spell: Spell, texts: tuple[Any, ...], scope: Scop
 # ---- a bound call of a torch op
 
 
-@define
+@define(eq=False, repr=False)
 class _BoundCall:
     elab: Elaborator
     spell: Spell

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from fxrewrite.dsl.core import (
     Apply,
@@ -31,27 +31,28 @@ TERMS = (Operand, Prim, Extern, Result, Choose, Either, Each)
 
 def children(x: Any, conditions: bool = True) -> Iterable[Any]:
     """What stands directly inside a term, a call or a scalar; types are not looked into."""
-    if isinstance(x, tuple):
-        return cast("tuple[Any, ...]", x)
-    if isinstance(x, Prim):
-        return (*x.args, *x.params)
-    if isinstance(x, Result | Extern):
-        return (x.call,)
-    if isinstance(x, Call):
-        return (*x.args, *(v for _, v in x.attrs))
-    if isinstance(x, TorchCall):
-        return (*x.args, *(v for _, v in x.kwargs))
-    if isinstance(x, Each):
-        return (x.body,)
-    if isinstance(x, Choose):
-        return x.cases if conditions else tuple(v for _, v in x.cases)
-    if isinstance(x, Either | OneOf):
-        return x.choices
-    if isinstance(x, Apply):
-        return x.args
-    if isinstance(x, Taken | Number):
-        return (x.value,)
-    return (x.dim,) if isinstance(x, Size) else ()
+    if not conditions and isinstance(x, Choose):
+        return tuple(v for _, v in x.cases)
+    inside = _CHILDREN.get(x.__class__)
+    return () if inside is None else inside(x)
+
+
+_CHILDREN: dict[type, Callable[[Any], Iterable[Any]]] = {
+    tuple: lambda x: x,
+    Prim: lambda x: (*x.args, *x.params),
+    Result: lambda x: (x.call,),
+    Extern: lambda x: (x.call,),
+    Call: lambda x: (*x.args, *(v for _, v in x.attrs)),
+    TorchCall: lambda x: (*x.args, *(v for _, v in x.kwargs)),
+    Each: lambda x: (x.body,),
+    Choose: lambda x: x.cases,
+    Either: lambda x: x.choices,
+    OneOf: lambda x: x.choices,
+    Apply: lambda x: x.args,
+    Taken: lambda x: (x.value,),
+    Number: lambda x: (x.value,),
+    Size: lambda x: (x.dim,),
+}
 
 
 def walk(x: Any, conditions: bool = True) -> Iterator[Any]:
@@ -60,11 +61,13 @@ def walk(x: Any, conditions: bool = True) -> Iterator[Any]:
     todo = [x]
     while todo:
         one = todo.pop()
-        if isinstance(one, str | int | float | None) or id(one) in seen:
+        if id(one) in seen:
             continue
         seen[id(one)] = one
         yield one
-        todo.extend(reversed(list(children(one, conditions))))
+        inside = children(one, conditions)
+        if inside:
+            todo.extend(reversed(tuple(inside)))
 
 
 def operands_of(x: Any) -> list[Operand]:

@@ -11,7 +11,7 @@ from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Problem, closest
 
 
-@define
+@define(eq=False, repr=False)
 class Visibility:
     """`owners`: the file of each declared name. `elsewhere`: names of packs that are not loaded, with their pack."""
 

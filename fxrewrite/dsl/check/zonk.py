@@ -38,7 +38,7 @@ from fxrewrite.dsl.dims import Dim, Star
 INTERNED = (Prim, Result, Choose, Either, Each, Operand, Call, TorchCall, Extern)
 
 
-@define
+@define(eq=False, repr=False)
 class Rebuild:
     """Rebuilds terms and scalars; equal terms stay one object. Subclasses say what becomes of names."""
 
@@ -155,7 +155,7 @@ _REBUILD: dict[type, _Part] = {
 }
 
 
-@define
+@define(eq=False, repr=False)
 class Zonk(Rebuild):
     """With what the solver found. Numbers that were bound as operands of unknown kind become references."""
 
@@ -192,7 +192,7 @@ class Zonk(Rebuild):
         return evolve(x, type=self.item.type_of(x), optional=optional)
 
 
-@define
+@define(eq=False, repr=False)
 class Instantiate(Rebuild):
     """A checked definition or condition at a call: operands and attributes as the call gives them, dims renamed."""
 

@@ -1,0 +1,5 @@
+"""`python -m fxrewrite`."""
+
+from fxrewrite.cli import main
+
+main()

@@ -1,0 +1,58 @@
+"""The command line, `fxrewrite VERB`.
+
+A verb is a file of this package with a click command called `command`, and a line of `VERBS`. Only the verb that is
+asked for is imported: help and `check` start without torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+VERBS: dict[str, str] = {
+    "check": "Check files of rules; without files, the shipped packs.",
+    "apply": "Rewrite an exported program and report each site.",
+    "explain": "Say for one rule where it fires in a program, and why not elsewhere.",
+    "packs": "Show what is on and why, and the providers of this machine.",
+    "demo": "Compile four models with the rules and account for every site.",
+}
+
+
+class Verbs(click.Group):
+    """Commands that are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs, in the order of help."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a verb, imported now."""
+        return import_module(f"{__name__}.{cmd_name}").command if cmd_name in VERBS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb of a command line; one that is misspelt gets a suggestion."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            from fxrewrite.dsl.check.problem import closest
+
+            hint = closest(args[0], VERBS) or f"one of {', '.join(VERBS)}"
+            ctx.fail(f"no such verb `{args[0]}`; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of verbs, without importing them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fxrewrite")
+def cli() -> None:
+    """Kernel fusion for torch.compile, one line a fusion."""
+
+
+def main() -> None:
+    """Run the command line. Exit code 0, 1 for findings, 2 for misuse."""
+    cli(prog_name="fxrewrite")

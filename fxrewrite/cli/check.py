@@ -1,0 +1,86 @@
+"""`fxrewrite check [FILES...]`: what is wrong with files of rules, with carets, as text or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fxrewrite.dsl import packs
+from fxrewrite.dsl.core import Program
+from fxrewrite.dsl.diagnostics import Diagnostic
+
+FINDINGS, MISUSE = 1, 2  # exit codes
+UNREADABLE = ("RW001", "RW002")  # no such file, no such pack
+SCHEMA = 1  # of the JSON object; it grows only by new members
+
+
+@click.command("check")
+@click.argument("files", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(files: tuple[str, ...], as_json: bool) -> None:
+    """Check FILES: .rw files, folders of them, or names of shipped packs. Without FILES, the shipped packs.
+
+    Files are checked together, beside the vocabulary and the packs that they `use`. The exit code is 1 where something
+    is wrong, 2 where a file cannot be read.
+    """
+    named = _expanded(files) or list(packs.shipped())
+    program, found = packs.check_packs(named)
+    if as_json:
+        click.echo(json.dumps(as_object(named, program, found), indent=2))
+    else:
+        click.echo(as_text(named, program, found))
+    if any(d.code in UNREADABLE for d in found):
+        sys.exit(MISUSE)
+    sys.exit(FINDINGS if any(d.severity == "error" for d in found) else 0)
+
+
+def _expanded(files: tuple[str, ...]) -> list[str]:
+    """The files of folders in place of the folders."""
+    out: list[str] = []
+    for name in files:
+        folder = Path(name)
+        if not folder.is_dir() or name in packs.shipped():
+            out.append(name)
+            continue
+        inside = sorted(str(p) for p in folder.rglob("*" + packs.SUFFIX))
+        if not inside:
+            raise click.UsageError(f"the folder {name} holds no {packs.SUFFIX} file")
+        out += inside
+    return out
+
+
+def as_text(named: Sequence[str], program: Program, found: Sequence[Diagnostic]) -> str:
+    """Every finding with its line and carets, and one line that sums them up."""
+    blocks = [d.render(program.sources) for d in found]
+    return "\n\n".join([*blocks, _summary(named, program, found)])
+
+
+def _summary(named: Sequence[str], program: Program, found: Sequence[Diagnostic]) -> str:
+    checked = _counted(len(named), "file")
+    if not found:
+        return f"{checked}: {_counted(len(program.ops), 'op')}, {_counted(len(program.rules), 'rule')}, nothing wrong"
+    kinds = Counter(d.severity for d in found)
+    listed = ", ".join(_counted(kinds[k], k) for k in ("error", "warning", "note") if kinds[k])
+    places = len({d.span.file for d in found})
+    return f"{checked}: {listed}" + (f" in {places} of them" if len(named) > 1 else "")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def as_object(named: Sequence[str], program: Program, found: Sequence[Diagnostic]) -> dict[str, Any]:
+    """The findings and what was checked, as a JSON object."""
+    return {
+        "schema": SCHEMA,
+        "files": list(named),
+        "ops": sorted(program.ops),
+        "rules": [r.full_name for r in program.rules],
+        "findings": [d.to_json() for d in found],
+    }
