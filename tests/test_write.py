@@ -46,7 +46,7 @@ def written(dialect: Dialect, inputs: Sequence[Any], write: Write) -> GraphModul
         return node
 
     nodes = [placeholder(x) for x in inputs]
-    editor = Editor(graph, table, dialect, mode, cursor=next(reversed(graph.nodes)))
+    editor = Editor(graph, table, dialect, mode, cursor=next(iter(reversed(graph.nodes))))
     results = write(editor, nodes)
     graph.output(tuple(results) if isinstance(results, list | tuple) else (results,))
     gm = GraphModule(torch.nn.Module(), graph)
