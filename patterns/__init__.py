@@ -1,1 +1,1 @@
-"""The shipped rule packs (`*.rw`) and the vocabulary they are written in (`vocab/*.rw`), found by name as package data."""
+"""The shipped rule packs (`*.rw`) and their vocabulary (`vocab/*.rw`), found by name as package data."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._inductor import config as inductor_config
+from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
@@ -64,7 +66,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], pass_: RewritePass, opt
     from torch._inductor.compile_fx import compile_fx
 
     before = pass_.calls
-    patches = {**options, HOOK: chained(pass_, options.get(HOOK) or getattr(torch._inductor.config, HOOK))}
+    patches = {**options, HOOK: chained(pass_, options.get(HOOK) or getattr(inductor_config, HOOK))}
     compiled = compile_fx(gm, example_inputs, config_patches=patches)
     if pass_.calls == before:
         for log in recording():
@@ -77,7 +79,7 @@ def chained(pass_: RewritePass, other: Any) -> Any:
     return pass_ if other is None or other is pass_ else _Chain(other, pass_)
 
 
-class _Chain(torch._inductor.custom_graph_pass.CustomGraphPass):
+class _Chain(CustomGraphPass):
     def __init__(self, first: Any, second: RewritePass):
         self.first, self.second = first, second
 

@@ -14,6 +14,7 @@ import sympy
 import torch
 from attrs import define, field
 from torch.fx import Graph, Node
+from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from fxrewrite.patterns.dialect import BOOKKEEPING, VIEWS, WRITERS, Dialect
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of
@@ -140,7 +141,8 @@ def leaves(value: Value, first: Node, writes: Writes) -> list[Node]:
 
 def _one_region(p: Plan, first: Node, writes: Writes) -> None:
     """Refuse where a write stands between what dies, what is replaced and what is read."""
-    low, high = min(p.dead, default=first), max([*p.dead, *(o.node for o in p.outputs), *([p.last] if p.last else [])])
+    touched: list[Node] = [*p.dead, *(o.node for o in p.outputs), *([p.last] if p.last else [])]
+    low, high = min(p.dead, default=first), max(touched)
     write = writes.within(min(low, first), high)
     if write is not None:
         raise Refusal("mutation between", describe(write), node=write)
@@ -262,7 +264,7 @@ class Editor:
         if isinstance(target, torch._ops.OpOverload) or target is torch.ops.higher_order.auto_functionalized:
             node.meta["eager_input_vals"] = (vals, kwvals)
         if isinstance(val, torch.Tensor):
-            node.meta["tensor_meta"] = torch.fx.passes.shape_prop._extract_tensor_metadata(val)
+            node.meta["tensor_meta"] = _extract_tensor_metadata(val)
         if like is not None:
             node.meta.update({k: like.meta[k] for k in COPIED if k in like.meta})
         return node

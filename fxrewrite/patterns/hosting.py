@@ -55,5 +55,6 @@ def apply(graph: Graph, sites: Mapping[str, Mapping[Node, list[Node]]], fire: Ca
             pattern=SitePattern(nodes), extra_check=lambda match: True,
             handler=lambda match, node, rule=rule: fire(rule, node),
         )  # fmt: skip
-        entry.register(passes.patterns)
+        table: Any = passes.patterns
+        entry.register(table)
     passes.apply(graph)
