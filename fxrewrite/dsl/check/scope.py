@@ -16,7 +16,7 @@ from fxrewrite.dsl.dims import Dim, Star
 from fxrewrite.dsl.syntax import Span
 
 Value = Any  # Term | Scalar | OneOf | Star | Many | Listed
-MAX_TERMS = 20_000  # of one item, `def`s expanded: about a hundred times the largest of the library
+MAX_TERMS = 2_000  # of one item, `def`s expanded: some seventy times the largest of the library
 
 
 @frozen

@@ -32,14 +32,16 @@ class Solver:
     domains: dict[str, frozenset[str]] = field(factory=dict[str, frozenset[str]])
     given: list[Dim] = field(factory=list[Dim])
     guards: list[Scalar] = field(factory=list[Scalar])
+    variants: dict[str, int] = field(factory=dict[str, int])  # of a name, handed out so far
 
     def fresh(self, name: str) -> str:
         """`name`, or a variant of it where the item has the name already."""
         base = name.split("#")[0]
-        candidate, n = base, 1
+        candidate, n = base, self.variants.get(base, 1)
         while candidate in self.used:
             n += 1
             candidate = f"{base}#{n}"
+        self.variants[base] = n
         self.used.add(candidate)
         return candidate
 
