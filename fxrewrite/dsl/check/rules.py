@@ -297,10 +297,10 @@ def _dtype(elab: Elaborator, term: Term) -> Scalar | None:
 
 
 def _bound_operands(terms: tuple[Any, ...]) -> tuple[OperandInfo, ...]:
-    """What the left side binds, the last named first."""
+    """What the left side binds, in the order in which it names it."""
     seen: dict[str, Operand] = {}
     for t in terms:
-        for o in reversed(operands_of(t)):
+        for o in operands_of(t):
             seen.setdefault(o.name, o)
     return tuple(OperandInfo(o.name, o.type, o.optional, False, o.star, "tensor", o.span) for o in seen.values())
 
