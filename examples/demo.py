@@ -31,7 +31,8 @@ from attrs import field, frozen
 
 from fxrewrite.patterns.events import Log
 
-LAYERS, HIDDEN, TOKENS = 2, 64, 64
+LAYERS, HIDDEN = 2, 64
+SEQUENCES, TOKENS = 8, 64  # distances are over all sequences: one alone says little
 LIMIT = 1.1  # of the distance to float32: packs on against packs off
 ONE_LINE = "silu_and_mul(x) |> quant_fp8 => fused_silu_quant(x)\n"
 ONE_LINE_RULE = "fused_silu_quant"  # a rule without a name is called after what it emits
@@ -111,45 +112,55 @@ def work(case: Case, say: Callable[[str], None]) -> Outcome:
     """Compile and run the model of a case. `say` is told what is done next."""
     quiet()
     say("importing torch and transformers")
-    import torch
-
     import fp8_linear
-    import fxrewrite
     import models
 
-    torch.set_num_threads(1)
     model = fp8_linear.quantize(models.make(case.kind, LAYERS, HIDDEN), case.quant)
-    args = models.inputs(model, batch=1, tokens=TOKENS)
-
-    def compiled(**settings: Any) -> tuple[Any, float, Log]:
-        torch._dynamo.reset()
-        with torch.no_grad(), fxrewrite.record() as log:
-            backend = fxrewrite.backend(**settings)
-            start = time.perf_counter()
-            logits = torch.compile(model, backend=backend, dynamic=True, fullgraph=True)(*args)
-            return logits, time.perf_counter() - start, log
-
+    sequences = [models.inputs(model, batch=1, tokens=TOKENS, seed=seed) for seed in range(SEQUENCES)]
     with ExitStack() as stack:
         settings = {"packs": stack.enter_context(_pack(case.packs)), "providers": case.providers}
         if case.cached:
             stack.enter_context(_empty_caches())
             say("compiling, with Inductor's caches on and empty")
-            _, seconds, log = compiled(**settings)
+            _, seconds, log = compiled(model, sequences, settings)
             say("compiling again, the caches warm")
-            _, seconds_warm, warm = compiled(**settings)
+            _, seconds_warm, warm = compiled(model, sequences, settings)
             return Outcome(log, seconds, warm=warm, seconds_warm=seconds_warm)
         stack.enter_context(_no_caches())
         say("compiling, rules on")
-        logits, seconds, log = compiled(**settings)
+        logits, seconds, log = compiled(model, sequences, settings)
         if not case.off:
             return Outcome(log, seconds)
         say("compiling, rules off")
-        logits_off, seconds_off, _ = compiled(level="O0")
+        logits_off, seconds_off, _ = compiled(model, sequences, {"level": "O0"})
     say("running in float32")
-    with torch.no_grad():
-        reference = models.float32_copy(model)(*args)
-    distance, distance_off = (float((x.float() - reference).square().mean().sqrt()) for x in (logits, logits_off))
+    reference = logits_of(models.float32_copy(model), sequences)
+    distance, distance_off = (float((x - reference).square().mean().sqrt()) for x in (logits, logits_off))
     return Outcome(log, seconds, seconds_off, distance, distance_off)
+
+
+def compiled(model: Any, sequences: list[Any], settings: Mapping[str, Any]) -> tuple[Any, float, Log]:
+    """The logits of a compiled model, f32[SEQUENCES, TOKENS, vocabulary]; the seconds of the first call; the log."""
+    import torch
+
+    import fxrewrite
+
+    torch.set_num_threads(1)
+    torch._dynamo.reset()
+    with fxrewrite.record() as log:
+        run_compiled = torch.compile(model, backend=fxrewrite.backend(**settings), dynamic=True, fullgraph=True)
+        start = time.perf_counter()
+        logits_of(run_compiled, sequences[:1])
+        seconds = time.perf_counter() - start
+        return logits_of(run_compiled, sequences), seconds, log
+
+
+def logits_of(model: Any, sequences: list[Any]) -> Any:
+    """The logits of sequences, one by one, widened to float32."""
+    import torch
+
+    with torch.no_grad():
+        return torch.cat([model(*args).float() for args in sequences])
 
 
 @contextmanager
@@ -374,7 +385,7 @@ def _table(title: str, *columns: str) -> Any:
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_edge=False, pad_edge=False)
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_edge=False, padding=(0, 1, 0, 0))
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i else "left", no_wrap=True)
     return table
