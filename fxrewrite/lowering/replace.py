@@ -78,7 +78,8 @@ def plan(found: Found, writes: Writes) -> Plan:
     """What firing would do. Raises Refusal; changes nothing."""
     outputs = _outputs(found)
     if not outputs:
-        raise Refusal("other op", "no output of the rule is computed any more")
+        gone = found.site is not None and found.site._erased
+        raise Refusal("eaten by", "a larger match") if gone else Refusal("other op", "no output of the rule is used")
     for o in outputs:
         mark = o.node.meta.get(MARK)
         if mark is not None:
@@ -400,10 +401,12 @@ def _base(node: Node) -> Node:
 
 def _back(editor: Editor, new: Node, o: Output) -> Node:
     """The new node for an output, in the shape of the node that it replaces."""
-    shape = dims_of(o.node.meta["val"])
-    if dims_of(new.meta["val"]) == shape:
+    old, val = o.node.meta["val"], new.meta["val"]
+    shape = dims_of(old)
+    if dims_of(val) == shape:
         return new
-    return editor.call(editor.dialect.reshape, new, editor.sizes(shape), like=o.node)
+    known = val.dtype == old.dtype and val.device == old.device and val.is_contiguous() and old.is_contiguous()
+    return editor.call(editor.dialect.reshape, new, editor.sizes(shape), val=old if known else None, like=o.node)
 
 
 def compatible(old: Node, new: Node, truth: Any = None) -> None:
