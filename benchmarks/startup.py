@@ -15,7 +15,7 @@ from benchmarks.report import Column, Goal, Table
 from benchmarks.settings import Settings
 from benchmarks.timing import Times, command, in_turn
 
-PARSE_MS = 150.0  # wall: an editor's language server imports the parser
+PARSE_MS = 150.0  # of CPU: an editor's language server imports the parser
 MAIN = "import sys; from fxrewrite.cli import main; sys.argv = ['fxrewrite', *sys.argv[1:]]; sys.exit(main())"
 FILE = "silu_and_mul(x) |> quant_fp8 => fused_silu_quant(x)\n"
 # Times inside one process whose imports are over: packs read for the first time and again, rules compiled.
@@ -71,18 +71,20 @@ def _processes(settings: Settings, file: Path, warm: dict[str, str]) -> Table:
         except RuntimeError as error:
             failed[name] = str(error).strip().splitlines()[-1]
     times = in_turn({n: t for n, t in names.items() if n not in failed}, settings.starts, warm=0)
-    base = times["python, doing nothing"].wall_ms
-    rows = tuple((n, t.wall_ms, t.wall_ms - base, t.best_ms) for n, t in times.items())
+    base = times["python, doing nothing"]
+    rows = tuple((n, t.wall_ms, t.best_ms, t.best_ms - base.best_ms) for n, t in times.items())
     rows += tuple((n, None, None, None) for n in failed)
     parse = times.get("import fxrewrite.dsl.parse")
     goals = (
-        (Goal("import fxrewrite.dsl.parse, above bare Python", parse.wall_ms - base, PARSE_MS, "ms"),) if parse else ()
+        (Goal("import fxrewrite.dsl.parse, above bare Python", parse.best_ms - base.best_ms, PARSE_MS, "ms"),)
+        if parse
+        else ()
     )
     columns = (
         Column("process"),
         Column("wall, best", "ms"),
-        Column("above bare Python", "ms"),
         Column("CPU, best", "ms"),
+        Column("CPU above bare Python", "ms"),
     )
     return Table("startup: processes", columns, rows, tuple(f"failed: {n}: {why}" for n, why in failed.items()), goals)
 

@@ -37,6 +37,10 @@ class Times:
         """The least wall time."""
         return 1e3 * min(self.wall)
 
+    def to(self, base: Times) -> float:
+        """The CPU time as a multiple of that of `base`: the median over the rounds in which both ran in turn."""
+        return median(mine / its for mine, its in zip(self.cpu, base.cpu))
+
     @contextmanager
     def measure(self) -> Iterator[None]:
         """Note one run. No collection of garbage starts in it: it would look at everything that the process holds."""
