@@ -110,11 +110,10 @@ def fxrewrite(gm: GraphModule, example_inputs: list[Any], **kwargs: Any) -> Any:
 
 def inductor_options(packs: Packs = None, **settings: Any) -> dict[str, Any]:
     """Options for plain Inductor, `torch.compile(model, options=...)`, with our pass on its post-grad hook. `settings`
-    as `backend`.
+    as `backend`, but for `options`. A pass that the configuration has on the hook runs before ours.
     """
-    settings.pop("options", None)
-    config = make_config(packs, **settings)
-    return {HOOK: make_pass(config)}
+    pass_ = make_pass(make_config(packs, **settings))
+    return {HOOK: chained(pass_, getattr(inductor_config, HOOK))}
 
 
 def rewrite(

@@ -14,14 +14,15 @@ import torch
 from attrs import define, field
 from torch.fx import Graph, Node
 
+from fxrewrite.dsl.core import UNKNOWN as UNKNOWN_TYPE
 from fxrewrite.dsl.core import Operand, Prim, RuleDef
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.lowering.replace import Editor, Output, Plan, Refusal, dying, fire, returned
 from fxrewrite.patterns.dialect import CASTS, EMPTY, READERS, RESHAPES, TRANSPOSES, VIEWS, WRITERS
 from fxrewrite.patterns.events import Event, source_line
-from fxrewrite.patterns.forms import Off, Pattern, compile_pattern
+from fxrewrite.patterns.forms import MissingOp, Off, Pattern, compile_pattern
 from fxrewrite.patterns.guards import SiteEnv
-from fxrewrite.patterns.matcher import State, lookup
+from fxrewrite.patterns.matcher import SchemaMismatch, State, lookup
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of, size
 from fxrewrite.patterns.views import Found
 from fxrewrite.patterns.writes import Writes, shares_memory
@@ -107,31 +108,15 @@ class Cleanup:
         """Compile the rules of the stage."""
         out = cls(defaultdict(list))
         for rule in rules:
-            root = rule.left[0]
-            if len(rule.left) != 1 or not isinstance(root, Prim) or root.op not in PRIMS:
-                out.off.append(
-                    Off(
-                        rule.full_name,
-                        "rule failed",
-                        "a clean-up rule has one output, a view, cast or clone",
-                        rule.span,
-                    )
-                )
-                continue
-            pattern = compile_pattern(
-                rule.full_name,
-                rule.left,
-                rule.operands,
-                rule.attributes,
-                rule.guards,
-                (),
-                (),
-                lambda p, s: s.sweep.solved(p, s),
-                {},
-                True,
-            )
-            pattern.owner = rule
-            out.patterns[root.op].append(pattern)
+            problem = _unfit(rule)
+            try:
+                pattern = None if problem else _compiled(rule)
+            except (MissingOp, SchemaMismatch, NotImplementedError) as error:
+                problem, pattern = str(error), None
+            if pattern is None:
+                out.off.append(Off(rule.full_name, "rule failed", problem or "", rule.span))
+            else:
+                out.patterns[rule.left[0].op].append(pattern)  # type: ignore[union-attr]
         return out
 
     def run(self, graph: Graph, editor: Callable[[Table], Editor], truth: Any, listening: bool) -> list[Event]:
@@ -141,6 +126,25 @@ class Cleanup:
         run = _Run(self, graph, editor, truth, listening)
         run.execute()
         return run.events
+
+
+def _unfit(rule: RuleDef) -> str | None:
+    """Why a rule cannot clean up, or None."""
+    root = rule.left[0]
+    if len(rule.left) != 1 or not isinstance(root, Prim) or root.op not in PRIMS:
+        return "a clean-up rule has one output: a view, a cast or a clone"
+    if any(o.type != UNKNOWN_TYPE for o in rule.operands):
+        return "a clean-up rule states no types of operands"
+    return None
+
+
+def _compiled(rule: RuleDef) -> Pattern:
+    pattern = compile_pattern(
+        rule.full_name, rule.left, rule.operands, rule.attributes, rule.guards, (), (),
+        lambda p, s: s.sweep.solved(p, s), {}, True,
+    )  # fmt: skip
+    pattern.owner = rule
+    return pattern
 
 
 class _Run:
@@ -175,6 +179,8 @@ class _Run:
 
     def solved(self, pattern: Pattern, s: State) -> bool:
         """A left side matched: keep the bindings if every guard holds."""
+        if s.deferred:  # an equation that nothing here solves
+            return False
         self.anchor = s.anchor
         find = lookup(pattern.slots, s)
         env = SiteEnv(find, None, self.truth, self.predicates, lambda t: self.anchor)  # the left side is the only term

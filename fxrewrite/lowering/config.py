@@ -58,6 +58,8 @@ def make_config(
         packs = [packs]
     if isinstance(providers, str):
         providers = [providers]
+    if providers is not None and not (providers := list(providers)):
+        raise ConfigError("providers=[] serves nothing; name at least one, or leave it out")
     return Config(
         ("default",) if packs is None else tuple(packs), level, dict(flags or {}),
         DEFAULT if providers is None else tuple(providers), allow_relaxed, tokens, strict,
@@ -74,19 +76,19 @@ class Status:
 
 
 def rule_status(program: Program, rule: RuleDef, config: Config) -> Status:
-    """Whether `rule` takes part: its own flag and the pack's, then the level."""
+    """Whether `rule` takes part: the pack's `when`, then its own flag and the pack's, then the level."""
     pack = program.packs.get(rule.pack or "")
     flag = rule.flag or (pack.flag if pack else None)
-    for name in (rule.full_name, rule.name, flag, rule.pack):
-        if name is not None and name in config.flags:
-            on = config.flags[name]
-            return Status(on, "" if on else "pack off", f"flag {name} = {str(on).lower()}")
     if pack is not None and pack.when:
         held = holds(pack.when, Env(facts=machine_facts()))
         if held is not True:
             return Status(
                 False, "pack off", f"pack {pack.name}: its `when` is {'unknown' if held is None else 'false'} here"
             )
+    for name in (rule.full_name, rule.name, flag, rule.pack):
+        if name is not None and name in config.flags:
+            on = config.flags[name]
+            return Status(on, "" if on else "pack off", f"flag {name} = {str(on).lower()}")
     level = rule.level or (pack.level if pack else "O0")
     if level in (None, "none"):
         return Status(False, "level", f"only its flag {flag} turns it on" if flag else "only its flag turns it on")

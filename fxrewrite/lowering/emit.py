@@ -11,7 +11,6 @@ from torch.fx import Node
 from fxrewrite.dsl.core import (
     Call,
     Case,
-    Dtype,
     Lit,
     Nothing,
     Number,
@@ -21,7 +20,6 @@ from fxrewrite.dsl.core import (
     Program,
     Ref,
     Result,
-    Size,
     Term,
 )
 from fxrewrite.dsl.evaluate import EvaluationError
@@ -128,11 +126,10 @@ class Emitter:
         """An attribute: a constant, or a value that holds a number."""
         if isinstance(scalar, Ref) and scalar.name in self.bindings:
             return self.bindings[scalar.name]
-        if isinstance(scalar, Lit | Dtype | Ref | Size):
-            found = self.env.value(scalar)
-            if found is not UNKNOWN:
-                return found
-        raise Refusal("rule failed", f"the attribute {scalar} has no value")
+        found = self.env.value(scalar)
+        if found is UNKNOWN:
+            raise Refusal("guard unknown", f"the value of an attribute: {scalar}")
+        return found
 
     def registered(
         self,

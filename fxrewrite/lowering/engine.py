@@ -14,7 +14,7 @@ import torch
 from attrs import define, field
 from torch.fx import Graph, Node
 
-from fxrewrite.dsl.core import Program, RuleDef
+from fxrewrite.dsl.core import Apply, Program, RuleDef
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.lowering.cleanup import Cleanup
 from fxrewrite.lowering.config import Config, machine_facts, rule_status
@@ -96,6 +96,7 @@ class Run:
     graph: Graph
     sweep: Sweep = field(init=False)
     dialect: Dialect = field(init=False)
+    fake_mode: Any = field(init=False)
     fired: list[tuple[Found, str]] = field(factory=list)  # with the provider
     refused: dict[int, tuple[Found, Refusal]] = field(factory=dict)
     broken: set[str] = field(factory=set)
@@ -107,6 +108,7 @@ class Run:
         """Clean up, read, match, fire, report."""
         start = time.perf_counter()
         truth = truth_of(self.graph)
+        self.dialect, self.fake_mode = detect(self.graph), fake_mode(self.graph)
         cleaned = self.engine.cleanup.run(
             self.graph, lambda table: self._editor(table, truth), truth, bool(recording())
         )
@@ -179,7 +181,7 @@ class Run:
         low, high = self._tokens(found)
         for condition in found.rule.prefer:
             at = [_prefers(condition, found, n) for n in (low, high)]
-            if any(a is not True for a in at):
+            if any(a is not True for a in at) or (low != high and not _is_window(condition)):
                 shown = (
                     f"{low} tokens"
                     if low == high
@@ -251,7 +253,7 @@ class Run:
         self.fired.append((p.found, ", ".join(emitters[0].used)))
 
     def _editor(self, table: Any, truth: Any) -> Editor:
-        return Editor(self.graph, table, detect(self.graph), fake_mode(self.graph), truth)
+        return Editor(self.graph, table, self.dialect, self.fake_mode, truth)
 
     def _break(self, rule: RuleDef, refusal: Refusal) -> None:
         if self.engine.config.strict:
@@ -293,6 +295,16 @@ class Run:
 
 def _site(found: Found) -> str:
     return found.site.name if found.site is not None else "?"
+
+
+def _is_window(condition: Any) -> bool:
+    """Does a condition that holds at both ends of a range hold in between? `tokens` against a number does."""
+    if not isinstance(condition, Apply):
+        return True
+    if condition.op in ("and", "all"):
+        return all(map(_is_window, condition.args))
+    plain = [a for a in condition.args if not (isinstance(a, Apply) and a.op == "tokens")]
+    return condition.op in ("<", "<=", ">", ">=", "==") and not any(isinstance(a, Apply) for a in plain)
 
 
 def _rank(rule: RuleDef) -> tuple[int, int]:

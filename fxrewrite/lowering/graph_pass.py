@@ -21,7 +21,9 @@ from fxrewrite.dsl.core import Program, Result
 from fxrewrite.lowering import library
 from fxrewrite.lowering.config import Config, machine_facts
 from fxrewrite.lowering.engine import Engine, Run
+from fxrewrite.lowering.providers import registered_kernels
 from fxrewrite.patterns.events import Event, recording
+from fxrewrite.patterns.forms import Off
 
 logger = logging.getLogger("fxrewrite")
 
@@ -40,14 +42,15 @@ class RewritePass(CustomGraphPass):
                         library.op_for(program, t.call.op)
 
     def __call__(self, graph: Graph) -> None:
-        """Rewrite `graph` in place. An error leaves it as it is, with a line in the log; strict mode raises it."""
+        """Rewrite `graph` in place. An error stops it, with a line in the log; strict mode raises it."""
         self.calls += 1
         try:
             run = self.engine.run(graph)
         except Exception as error:
             if self.engine.config.strict:
                 raise
-            logger.warning("a graph is left as it is: %s: %s", type(error).__name__, str(error).split("\n")[0])
+            said = f"{type(error).__name__}: {error}".split("\n")[0]
+            logger.warning("rewriting of a graph stopped, what was rewritten stays: %s", said)
             return
         self._log(run)
 
@@ -55,8 +58,9 @@ class RewritePass(CustomGraphPass):
         return self  # Inductor copies its configuration; the pass itself never changes
 
     def uuid(self) -> Any:
-        """What Inductor's caches key the pass by: equal for rules that mean the same."""
-        return self._uuid
+        """What Inductor's caches key the pass by: equal for rules that mean the same, with the same ops and kernels."""
+        off = sorted((o.name, o.detail) for o in self._off())
+        return hashlib.sha256(repr((self._uuid, registered_kernels(), off)).encode()).hexdigest()
 
     @cached_property
     def _uuid(self) -> str:
@@ -81,12 +85,15 @@ class RewritePass(CustomGraphPass):
             log.events += [evolve(e, graph=number) for e in run.events]
         self.reported = self.reported or bool(logs)
 
+    def _off(self) -> list[Off]:
+        return [*self.engine.library.off, *self.engine.cleanup.off]
+
     def _off_events(self) -> list[Event]:
         """Rules that cannot take part in this build."""
         names = set(self.engine.active)
         return [
-            Event(*off.name.split(".", 1), site="", fired=False, reason="missing op", found=off.detail, span=off.span)
-            for off in self.engine.library.off
+            Event(*off.name.split(".", 1), site="", fired=False, reason=off.reason, found=off.detail, span=off.span)
+            for off in self._off()
             if off.name in names
         ]
 

@@ -57,6 +57,10 @@ class _Call:
             self.editor.undo()
             reason, found = (error.reason, error.found) if isinstance(error, Refusal) else ("guard false", str(error))
             return Event(None, name, self.node.name, False, reason, found=found, source=source)
+        except Exception as error:  # noqa: BLE001 (a kernel or an impl may raise anything; the call then stays)
+            self.editor.undo()
+            said = f"{type(error).__name__}: {error}".split("\n")[0]
+            return Event(None, name, self.node.name, False, "rule failed", found=said, source=source)
         if by == "op":
             return None
         if by == "definition":

@@ -41,6 +41,12 @@ def kernel_for(name: str, device: str) -> Any:
     return None if kernels is None else kernels.find(name, device)
 
 
+def registered_kernels() -> list[tuple[str, str]]:
+    """Every (op, device type) that has a hand-written kernel here."""
+    kernels = _kernels()
+    return [] if kernels is None else kernels.names()
+
+
 @cache
 def _kernels() -> Any:
     """The package of kernels; None where it is not installed, or cannot be imported here, which is said once."""

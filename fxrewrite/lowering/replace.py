@@ -220,6 +220,8 @@ def _early_users(p: Plan, last: Node) -> list[Node]:
             raise Refusal("cycle", f"{describe(u)} is read by the rule and depends on its output", node=u)
         if _is_write(u):
             raise Refusal("mutation between", describe(u), node=u)
+        if _is_ordered(u):
+            raise Refusal("effect order", f"{describe(u)} would move past another", node=u)
         seen.add(u)
         todo += [w for w in u.users if w < last or w is last]
     return sorted(seen)
@@ -228,6 +230,12 @@ def _early_users(p: Plan, last: Node) -> list[Node]:
 def _is_write(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.is_mutable
+
+
+def _is_ordered(node: Node) -> bool:
+    """Has a node an effect, or does it draw random numbers? Then it stays where it is."""
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags or node.is_impure()
 
 
 # ---- editing
@@ -446,7 +454,7 @@ def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark:
         o.node.replace_all_uses_with(new, delete_user_cb=lambda u: u not in p.dead, propagate_meta=False)
         value = o.value
         value.nodes = [new, *(n for n in value.nodes if n is not o.node)]
-        editor.table.of_node[new] = value
+        editor.table.of_node.setdefault(new, value)  # an operand that comes out as it is keeps the value that it has
     for n in sorted(p.dead, reverse=True):
         for u in list(n.users):
             if idle(u):

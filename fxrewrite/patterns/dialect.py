@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate, permutations
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch.fx.node import _side_effectful_functions
 from torch.utils._sympy.functions import FloorDiv
 
 from fxrewrite.dsl.core import UNARY
-from fxrewrite.patterns.values import FRESH, Dims, Symbol, Table, Value, constant, dims_of, size
+from fxrewrite.patterns.values import FRESH, Dims, Symbol, Table, Value, constant, constant_key, dims_of, size
 
 aten, prims = torch.ops.aten, torch.ops.prims
 END = 2**63 - 1
@@ -121,52 +122,60 @@ def argument(t: Table, a: Any) -> Any:
 def opaque(t: Table, node: Any, dtype: Any, shape: Dims) -> Value:
     """An op without a reader: a function of all its arguments if it is pure, else equal to nothing."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or not _pure(target):
+    if not isinstance(target, torch._ops.OpOverload) or not _pure(target):
         return t.fresh(_op_name(target), (), (), dtype, shape)
     args = tuple(argument(t, a) for a in schema_arguments(target, node.args, node.kwargs))
-    key = tuple((type(a), a) if isinstance(a, bool | int | float) else a for a in args)
+    key = (target, constant_key(args))
     try:
-        v = t.by_key.get((target, key))
-        if v is None:
-            v = t.by_key[(target, key)] = t.fresh(_op_name(target), args, (), dtype, shape)
-        return v
+        v = t.by_key.get(key)
+        return t.fresh(_op_name(target), args, (), dtype, shape, key) if v is None else v
     except TypeError:  # an argument that cannot be hashed
         return t.fresh(_op_name(target), args, (), dtype, shape)
 
 
 def _pure(target: torch._ops.OpOverload) -> bool:
-    return torch.Tag.nondeterministic_seeded not in target.tags and not _impure(target)
+    return target not in _side_effectful_functions and _functional(target)
 
 
-def _impure(target: torch._ops.OpOverload) -> bool:
-    return target in _side_effectful_functions
+@cache
+def _functional(target: torch._ops.OpOverload) -> bool:
+    return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
 
 
 def _op_name(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
-        name = target._schema.name.replace("::", ".")
-        return name if target._overloadname == "default" else f"{name}.{target._overloadname}"
+        return _overload_name(target)
     return f"function:{getattr(target, '__name__', target)}"
+
+
+@cache
+def _overload_name(target: torch._ops.OpOverload) -> str:
+    name = target._schema.name.replace("::", ".")
+    return name if target._overloadname == "default" else f"{name}.{target._overloadname}"
+
+
+@cache
+def _defaults(target: torch._ops.OpOverload) -> tuple[tuple[str, Any], ...]:
+    """The arguments of a schema with their defaults. The schema itself makes new objects each time that it is asked."""
+    return tuple((a.name, a.default_value) for a in target._schema.arguments)
 
 
 def number_of(t: Table, node: Node) -> float | int | None:
     """The number that a 0-d tensor holds, where the graph makes it from a constant that nothing overwrites."""
-    number: Any = None
-    if node.target is aten.full.default and not node.args[0]:
-        number = node.args[1]
-    elif node.target is aten.scalar_tensor.default:
-        number = node.args[0]
-    plain = isinstance(number, int | float) and not isinstance(number, bool)
-    return number if plain and not (t.writes and t.writes.to(node)) else None
+    if node.target not in (aten.full.default, aten.scalar_tensor.default) or (t.writes and t.writes.to(node)):
+        return None
+    target: Any = node.target
+    args = schema_arguments(target, node.args, node.kwargs)
+    number = args[1] if target is aten.full.default else args[0]
+    val = node.meta.get("val")
+    if not isinstance(number, int | float) or isinstance(number, bool) or val is None or val.dim():
+        return None
+    return torch.tensor(number, dtype=val.dtype).item()
 
 
 def schema_arguments(target: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Every argument in the order of the schema, defaults filled in."""
-    schema = target._schema.arguments
-    out = list(args)
-    for a in schema[len(args) :]:
-        out.append(kwargs.get(a.name, a.default_value))
-    return out
+    return [*args, *(kwargs.get(name, default) for name, default in _defaults(target)[len(args) :])]
 
 
 # ---- casts

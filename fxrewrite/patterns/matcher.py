@@ -147,6 +147,7 @@ class Compiler:
     def operand(self, t: Operand, then: Next) -> Step:
         """A name: binds what stands there, or is what it is bound to."""
         at, optional, dtypes = self.slots(t.name), t.optional, allowed_dtypes(t.type.dtype)
+        rank = None if self.raw else possible_rank(t.type.shape)
 
         def step(v: Any, s: State) -> bool:
             have = s.v[at]
@@ -154,6 +155,8 @@ class Compiler:
                 if type(v) is Value:
                     if dtypes is not None and v.dtype not in dtypes:
                         return _miss(s, t, v, "dtype")
+                    if rank is not None and s.reached is None and not rank(v.shape):
+                        return False  # who asks how far an attempt came is told when the types are checked
                 elif v is not None or not optional:
                     return _miss(s, t, v, "other constant")
                 s.v[at] = v
@@ -319,7 +322,8 @@ class Compiler:
             for one in steps:
                 if one(v, s):
                     return True
-                s.undo(mark)
+                if len(s.trail) != mark:
+                    s.undo(mark)
             return False
 
         return step
@@ -609,6 +613,19 @@ class Compiler:
             return all(p(d, s) for p, d in zip(tail, shape[cut:], strict=True))
 
         return unify
+
+
+def possible_rank(declared: tuple[Any, ...] | None) -> Callable[[tuple[Any, ...]], bool] | None:
+    """A quick test that a shape must pass to be a declared one; None where any shape may be."""
+    if declared is None:
+        return None
+    if declared and isinstance(declared[0], Star):
+        least = len(declared) - 1
+        return (lambda shape: len(shape) >= least) if least else None
+    if len(declared) == 1 and declared[0].number == 1:
+        return lambda shape: all(d == 1 for d in shape)  # one element, any rank
+    count = len(declared)
+    return lambda shape: len(shape) == count
 
 
 def allowed_dtypes(dtype: Any) -> frozenset[Any] | None:

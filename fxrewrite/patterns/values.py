@@ -108,6 +108,16 @@ def constant(number: Any, dtype: torch.dtype) -> Any:
     return single(number) if dtype in SINGLE else float(number)
 
 
+def constant_key(a: Any) -> Any:
+    """An argument as part of a key: 1, 1.0, True, and 0.0 and -0.0, are different constants, inside lists too."""
+    kind = type(a)
+    if kind is Value:
+        return a
+    if kind is tuple:
+        return tuple([constant_key(x) for x in a])
+    return (kind, repr(a)) if kind in (float, int, bool) else a
+
+
 class Table:
     """All values of one graph. `on_new` is called for each value when it is made."""
 
@@ -119,10 +129,14 @@ class Table:
         self.on_new = on_new
         self.writes: Any = None  # `writes.Writes` of the graph, once it is read
 
-    def fresh(self, op: str, args: tuple[Any, ...], attrs: tuple[Any, ...], dtype: Any, shape: Dims) -> Value:
-        """A value equal to no other."""
+    def fresh(
+        self, op: str, args: tuple[Any, ...], attrs: tuple[Any, ...], dtype: Any, shape: Dims, key: Any = None
+    ) -> Value:
+        """A new value: equal to no other, or the one of `key`."""
         v = Value(len(self.all), op, args, attrs, dtype, shape)
         self.all.append(v)
+        if key is not None:  # before anybody matches on it, and perhaps asks for the same again
+            self.by_key[key] = v
         if self.on_new is not None:
             self.on_new(v)
         return v
@@ -134,15 +148,13 @@ class Table:
             a, b = args
             if not isinstance(a, Value) or (isinstance(b, Value) and b.n < a.n):
                 key_args = (b, a)
-        for a in args:
-            if type(a) is float and a == 0.0:  # 0.0 == -0.0, and they are two numbers
-                key_args = tuple(repr(x) if type(x) is float else x for x in key_args)
-                break
-        key = (op, key_args, attrs)
+        key = (op, constant_key(key_args), attrs)
         v = self.by_key.get(key)
-        if v is None:
-            v = self.by_key[key] = self.fresh(op, args, attrs, dtype, shape)
-        return v
+        return self.fresh(op, args, attrs, dtype, shape, key) if v is None else v
+
+    def find(self, op: str, args: tuple[Any, ...]) -> Value | None:
+        """The value of a torch op of these arguments, where there is one."""
+        return self.by_key.get((op, constant_key(args), ()))
 
     # ---- the normal form
 

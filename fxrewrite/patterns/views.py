@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from attrs import define
 
+from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import (
     NO_DEFAULT,
     Choose,
@@ -36,7 +37,7 @@ from fxrewrite.dsl.dims import Star
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.calls import Declared, view_of
 from fxrewrite.patterns.dialect import read_node
-from fxrewrite.patterns.dtypes import DTYPES, to_graph
+from fxrewrite.patterns.dtypes import DTYPES, NAMES, to_graph
 from fxrewrite.patterns.forms import Library, Off, Pattern
 from fxrewrite.patterns.guards import SiteEnv, same
 from fxrewrite.patterns.matcher import UNSET, State, evaluate_shape, lookup, settle
@@ -362,7 +363,7 @@ class Sweep:
             from fxrewrite.patterns.forms import _extern_root  # pyright: ignore[reportPrivateUsage]
 
             name = _extern_root(t)
-            value = self.table.by_key.get((name, call.args, ()))
+            value = self.table.find(name, call.args)
             if value is None:
                 shape = evaluate_shape(t.type.shape, self.env(pattern, s)) if t.type.shape is not None else None
                 dtype = _dtype(t.type, self.env(pattern, s))
@@ -370,7 +371,7 @@ class Sweep:
                     return None
                 value = self.table.cons(name, call.args, (), dtype, shape)
             return value
-        value = self.table.by_key.get(("getitem", (call, t.returned), ()))
+        value = self.table.find("getitem", (call, t.returned))
         if value is None:
             shape = evaluate_shape(t.type.shape, self.env(pattern, s)) if t.type.shape is not None else None
             dtype = _dtype(t.type, self.env(pattern, s))
@@ -437,7 +438,7 @@ class Sweep:
                     return "other constant", None, None
                 continue
             have = env.value(expr)
-            if have is UNKNOWN or not (same(have, value) or have == value):
+            if have is UNKNOWN or not same(have, value):
                 return ("guard unknown" if have is UNKNOWN else "other constant"), expr, value
         for a in pattern.attributes:
             at = pattern.slots.index[a.name]
@@ -479,7 +480,7 @@ class Sweep:
         """Has a value the declared type of an operand?"""
         type_, slots = o.type, pattern.slots
         if isinstance(type_.dtype, DtypeVar):
-            if value.dtype not in {DTYPES[m] for m in type_.dtype.members}:
+            if NAMES.get(value.dtype) not in type_.dtype.members:
                 return "dtype", f"{o.name}: {type_}", value.dtype
             if not _set(s, slots("dtype:" + type_.dtype.key), value.dtype):
                 return "dtype", f"{o.name}: {type_}", value.dtype
@@ -504,8 +505,8 @@ class Sweep:
         return all(self._fits_dim(pattern, d, x, s) for d, x in zip(tail, shape[cut:], strict=True))
 
     def _fits_dim(self, pattern: Pattern, dim: Any, size: Any, s: State) -> bool:
-        from fxrewrite.dsl import dims
-
+        if dim.number is not None:
+            return dim.number == size
         find = lookup(pattern.slots, s)
 
         def known(name: str) -> Any:
@@ -513,6 +514,9 @@ class Sweep:
             found = find(name) if found is UNKNOWN else found
             return None if found is UNKNOWN or type(found) is Value else found
 
+        if dim.name is not None:
+            have = known(dim.name)
+            return _set(s, pattern.slots("dim:" + dim.name), size) if have is None else have == size
         if all(known(n) is not None for n in dims.names(dim)):
             return dims.evaluate(dim, known) == size
         solved = dims.solve(dim, known, size)

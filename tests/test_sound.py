@@ -1,0 +1,124 @@
+"""Faults that were found by reading, each held here: constants, clean-up, order of effects, settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fxrewrite
+from capture import make_fx_graph
+from fxrewrite.dsl.parse import parse
+from fxrewrite.lowering.backend import make_pass
+from fxrewrite.lowering.config import make_config
+from fxrewrite.patterns.values import Table, constant_key
+from graph_checks import rewrite_checked
+
+DEFAULT = make_pass(make_config(providers=["op"], strict=True))
+
+
+def _pack(text: str) -> Any:
+    file, diagnostics = parse(text, "sound.rw")
+    assert not diagnostics
+    return file
+
+
+def test_a_view_back_to_its_own_shape_is_cleaned_up_once() -> None:
+    gm = make_fx_graph(lambda x: x.view(4, 8).view(8, 4).view(4, 8) + 1, (torch.randn(4, 8),))
+    done = rewrite_checked(gm, DEFAULT)
+    assert done.fired["reshape_same"] >= 1
+    assert sum(n.op == "call_function" for n in done.gm.graph.nodes) <= 3
+
+
+def test_permutations_end() -> None:
+    gm = make_fx_graph(lambda x: x.permute(1, 0).permute(1, 0).permute(0, 1) + 1, (torch.randn(4, 8),))
+    assert sum(rewrite_checked(gm, DEFAULT).fired.values()) >= 1
+
+
+def test_constants_of_different_kinds_are_different() -> None:
+    keys = [constant_key(c) for c in (0.0, -0.0, 0, False, 1, 1.0, True, (1,), (1.0,), (True,))]
+    assert len(set(keys)) == len(keys)
+
+
+def test_negative_zero_is_another_value() -> None:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return x + torch.full((4,), 0.0), x * torch.full((4,), -0.0), torch.full((4,), -0.0)
+
+    pass_ = make_pass(make_config([_pack("rule twice: neg(neg(x)) => x\n")], providers=["op"], strict=True))
+    zero = make_fx_graph(
+        lambda x: (torch.neg(torch.neg(torch.full((4,), -0.0) * x)), torch.full((4,), 0.0)), (torch.ones(4),)
+    )
+    rewrite_checked(zero, pass_)
+    rewrite_checked(make_fx_graph(f, (torch.randn(4),)), pass_)
+
+
+def test_equal_values_are_one_object_while_they_are_made() -> None:
+    seen: list[Any] = []
+    table = Table()
+
+    def again(v: Any) -> None:
+        if v.op == "neg":
+            seen.append(table.unary("neg", v.args[0]))
+
+    x = table.fresh("input", (), ("x",), torch.float32, (4,))
+    table.on_new = again
+    v = table.unary("neg", x)
+    assert seen == [v]
+
+
+def test_random_ops_keep_their_order() -> None:
+    """A weight drawn after a draw from the residual sum: the norm may not move one draw behind the other."""
+
+    def f(x: Tensor, r: Tensor) -> tuple[Tensor, ...]:
+        h = x + r
+        drawn = torch.multinomial(h.float().abs(), 2)
+        w = torch.rand(64).to(torch.bfloat16)
+        n = h.float()
+        y = w * (n * torch.rsqrt(n.pow(2).mean(-1, keepdim=True) + 1e-6)).to(h.dtype)
+        s = (y.abs().amax(-1, keepdim=True).float() / 448).clamp(min=1e-12)
+        return (y.float() / s).clamp(-448, 448).to(torch.float8_e4m3fn), s, h, drawn
+
+    args = tuple(torch.randn(8, 64).to(torch.bfloat16) for _ in range(2))
+    gm = make_fx_graph(f, args)
+    torch.manual_seed(0)
+    before = gm(*args)
+    with fxrewrite.record() as log:
+        fxrewrite.rewrite(gm, ["norm_quant"], providers=["op"], strict=True)
+    torch.manual_seed(0)
+    after = gm(*args)
+    assert "effect order" in {e.reason for e in log.events if e.rule == "add_rms_norm_fp8"}
+    assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in zip(before, after, strict=True))
+
+
+def test_an_empty_list_of_providers_is_refused() -> None:
+    with pytest.raises(fxrewrite.ConfigError, match="providers"):
+        make_config(providers=[])
+
+
+def test_a_clean_up_rule_with_types_is_off_with_a_reason() -> None:
+    text = "pack tidy stage canonicalize\nrule typed(x: bf16[4, 8]): reshape(x, s) => x requires s == x.shape\n"
+    gm = make_fx_graph(lambda x: torch.ops.aten.view(x, [5, 8]) + 1, (torch.randn(5, 8).to(torch.bfloat16),))
+    with fxrewrite.record() as log:
+        fxrewrite.rewrite(gm, [_pack(text)], providers=["op"])
+    assert not log.fired()
+    assert "states no types" in next(e.found for e in log.events if e.rule == "typed")
+
+
+def test_a_flag_does_not_turn_on_a_pack_whose_condition_is_false() -> None:
+    text = "pack big level O1 flag big when sm >= 500\nrule twice: neg(neg(x)) => x\n"
+    gm = make_fx_graph(lambda x: torch.neg(torch.neg(x)), (torch.randn(4),))
+    with fxrewrite.record() as log:
+        fxrewrite.rewrite(gm, [_pack(text)], providers=["op"], flags={"big": True})
+    assert not log.fired()
+
+
+def test_the_uuid_follows_the_rules_and_not_their_layout() -> None:
+    def uuid(text: str, **settings: Any) -> str:
+        return make_pass(make_config([_pack(text)], **settings)).uuid()
+
+    rule = "silu_and_mul(x) |> quant_fp8 => fused_silu_quant(x)\n"
+    assert uuid(rule) == uuid("# a comment\n\n" + rule.replace(" => ", "\n  => "))
+    assert uuid(rule) != uuid(rule.replace("quant_fp8 =>", "quant_fp8(recip=true) =>"))
+    assert uuid(rule) != uuid(rule, providers=["op"])
