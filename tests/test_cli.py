@@ -128,11 +128,14 @@ def test_explain_of_a_rule_that_is_off() -> None:
 # ---- packs
 
 
-def test_packs_says_what_is_on_and_why() -> None:
-    result = run("packs", "--flag", "fuse_act_quant=off", "--providers", "kernel,op")
+def test_packs_says_what_is_on_and_why(tmp_path: Path) -> None:
+    absent = tmp_path / "absent.rw"
+    absent.write_text("impl rms_norm_fp8.absent  nowhere.norm_quant(x, w, out qx, out sx, eps)\n")
+    packs = ("--packs", "default", "--packs", str(absent))
+    result = run("packs", *packs, "--flag", "fuse_act_quant=off", "--providers", "kernel,op")
     assert result.exit_code == 0
     assert "flag fuse_act_quant = false" in result.stdout and "level O2" in result.stdout
-    assert "_C.rms_norm_dynamic_per_token_quant is not in this build" in result.stdout
+    assert "nowhere.norm_quant is not in this build" in result.stdout
     assert "emulate_precision_casts" in result.stdout
 
 

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,12 @@ def test_the_table_is_the_same_in_every_run(data: dict[str, Any]) -> None:
     assert json.loads(made) == json.loads(json.dumps(data))
 
 
+def _reads_in_two(words: list[str]) -> bool:
+    """Lark's contextual lexer takes `x inside` for `x in side`: a name cannot stand there, so it cuts a keyword off."""
+    longer = re.compile(rf"({'|'.join(KEYWORDS)})\w+")
+    return any(a.isidentifier() and longer.fullmatch(b) for a, b in pairwise(words))
+
+
 def test_agrees_with_larks_parser(lark: Lark, data: dict[str, Any]) -> None:
     """Items and items with a token left out, doubled or exchanged are read by both or refused by both."""
     found = table.load_table(data)
@@ -89,7 +96,8 @@ def test_agrees_with_larks_parser(lark: Lark, data: dict[str, Any]) -> None:
         words = [token.text for token in tokenize(text, 0, len(text), 1)[:-1]]
         for variant in (words, *(_damaged(words, shuffle) for _ in range(8))):
             accepts = _accepts(found, " ".join(variant))
-            assert accepts == _lark_accepts(lark, " ".join(variant)), " ".join(variant)
+            text = " ".join(variant)
+            assert accepts == _lark_accepts(lark, text) or _reads_in_two(variant), text
             compared += 1
             refused += not accepts
     assert compared > 200

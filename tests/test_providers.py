@@ -16,6 +16,7 @@ import fxrewrite
 from fxrewrite import ops
 from fxrewrite.dsl.core import Dtype
 from fxrewrite.dsl.evaluate import Buffer
+from fxrewrite.dsl.parse import parse
 from fxrewrite.lowering.config import load_program, make_config
 from fxrewrite.lowering.engine import fake_mode
 from fxrewrite.lowering.impls import Nodes, NotServed, as_written
@@ -312,10 +313,11 @@ def test_names_that_no_op_has() -> None:
 
 
 def test_candidates_without_a_site() -> None:
-    program = load_program(make_config())
-    found = {c.name: c for c in candidates(program.ops["silu_and_mul_fp8_group"], "cpu")}
-    assert found["op"].on and not found["kernel"].on and not found["vllm"].on
-    assert "not in this build" in found["vllm"].reason
+    file, _ = parse("impl rms_norm_fp8.absent(recip=_)  nowhere.norm_quant(x, w, out qx, out sx, eps)\n", "absent.rw")
+    program = load_program(make_config(["default", file]))
+    found = {c.name: c for c in candidates(program.ops["rms_norm_fp8"], "cpu")}
+    assert found["op"].on and not found["kernel"].on and not found["absent"].on
+    assert "not in this build" in found["absent"].reason
 
 
 def test_a_number_as_it_was_written() -> None:
