@@ -100,8 +100,7 @@ def test_agrees_with_larks_parser(lark: Lark, data: dict[str, Any]) -> None:
             assert accepts == _lark_accepts(lark, text) or _reads_in_two(variant), text
             compared += 1
             refused += not accepts
-    assert compared > 200
-    assert compared / 4 < refused < compared * 3 / 4
+    assert refused > 100 and compared - refused > 100, "both outcomes are compared"
 
 
 def _item_texts() -> list[str]:
