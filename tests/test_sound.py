@@ -122,3 +122,34 @@ def test_the_uuid_follows_the_rules_and_not_their_layout() -> None:
     assert uuid(rule) == uuid("# a comment\n\n" + rule.replace(" => ", "\n  => "))
     assert uuid(rule) != uuid(rule.replace("quant_fp8 =>", "quant_fp8(recip=true) =>"))
     assert uuid(rule) != uuid(rule, providers=["op"])
+
+
+@pytest.mark.parametrize("flag", ["off", "false", 0, None])
+def test_a_flag_is_true_or_false(flag: Any) -> None:
+    with pytest.raises(fxrewrite.ConfigError, match="True or False"):
+        make_config(flags={"fuse_act_quant": flag})
+
+
+@pytest.mark.parametrize("tokens", [(1,), (1, 2, 3), ("a", "b"), (None, 4), (1.5, 2), (4, 1)])
+def test_a_token_range_has_two_ends(tokens: Any) -> None:
+    with pytest.raises(fxrewrite.ConfigError, match="no range"):
+        make_config(tokens=tokens)
+
+
+def test_only_graphs_are_rewritten() -> None:
+    with pytest.raises(TypeError, match="trace it first"):
+        fxrewrite.rewrite(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+
+
+def test_an_impl_with_arguments_that_the_op_does_not_take_is_not_used() -> None:
+    with torch.library._scoped_library("sound", "FRAGMENT") as lib:
+        lib.define("one(Tensor x) -> Tensor")
+        lib.impl("one", lambda x: x.clone(), "CompositeExplicitAutograd")
+        text = "fusion z(g, u) = silu_mul(g, u) |> gelu\n  impl mine  sound.one(g, u)\n"
+        graph = make_fx_graph(
+            lambda g, u: torch.nn.functional.gelu(torch.nn.functional.silu(g) * u),
+            tuple(torch.randn(4, 8).to(torch.bfloat16) for _ in range(2)),
+        )
+        with fxrewrite.record() as log:
+            fxrewrite.rewrite(graph, [_pack(text)], providers=["mine", "op"])
+    assert [e.by for e in log.events if e.fired] == ["op"]

@@ -130,6 +130,10 @@ def rewrite(
 def rewrite_by(pass_: RewritePass, program: Any) -> Any:
     """`rewrite` with a pass that is made already."""
     gm = program.graph_module if isinstance(program, torch.export.ExportedProgram) else program
+    if not isinstance(gm, GraphModule):
+        raise TypeError(
+            f"rewrite takes a GraphModule or an ExportedProgram, not {type(program).__name__}; trace it first"
+        )
     for node in gm.graph.nodes:
         if node.op == "call_function" and node.users and "val" not in node.meta:
             raise ValueError(f"node {node.name} has no meta['val']; trace with fake tensors (make_fx, torch.export)")

@@ -50,7 +50,12 @@ def make_config(
     """A checked `Config`. Raises ConfigError for a level that is none and a token range that is empty."""
     if level not in LEVELS:
         raise ConfigError(f"no level is called {level!r}; levels are {', '.join(LEVELS)}")
+    for name, on in dict(flags or {}).items():
+        if not isinstance(on, bool):
+            raise ConfigError(f"flags[{name!r}] is {on!r}; a flag is True or False")
     if tokens is not None:
+        if len(tokens) != 2 or not all(type(n) is int or (n is None and i) for i, n in enumerate(tokens)):
+            raise ConfigError(f"tokens={tokens!r} is no range: give (lowest, highest), highest None for no bound")
         low, high = tokens
         if low < 0 or (high is not None and high < low):
             raise ConfigError(f"tokens=({low}, {high}) is no range: give (lowest, highest), highest None for no bound")

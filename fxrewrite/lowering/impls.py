@@ -188,6 +188,8 @@ class Nodes(Primitives):
         schema = target._schema
         types = {a.name: a for a in schema.arguments}
         positions = [a.name for a in schema.arguments]
+        if len(args) > len(positions):
+            raise NotServed(f"{op} takes {len(positions)} arguments, not {len(args)}")
         given = {name: (name, a) for name, a in kwargs.items()} | {
             n: (i, a) for i, (n, a) in enumerate(zip(positions, args))
         }

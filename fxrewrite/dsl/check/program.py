@@ -226,6 +226,18 @@ def _deep() -> Generator[None]:
         sys.setrecursionlimit(before)
 
 
+def _reached(name: str, called: dict[str, set[str]]) -> set[str]:
+    """The ops that the equations of an op call, directly or through others."""
+    found: set[str] = set()
+    todo = [*called[name]]
+    while todo:
+        n = todo.pop()
+        if n not in found:
+            found.add(n)
+            todo += called.get(n, ())
+    return found
+
+
 @define(eq=False, repr=False)
 class _Program:
     """The passes over all files, in order."""
@@ -250,6 +262,7 @@ class _Program:
         for name, d in checker.defs.items():
             checker.guard(lambda d=d: check_def(checker, d), name)
         self.check_ops()
+        self.check_cycles()
         for item in (*self.items(syntax.Form), *self.items(syntax.Impl)):
             checker.guard(lambda item=item: self.attach(item))
         for f in self.files:
@@ -300,6 +313,17 @@ class _Program:
         self.ops[owner] = ops.add_spelling(self.checker, op, item)
 
     # ---- rules and packs
+
+    def check_cycles(self) -> None:
+        """RW209 for an op whose equations reach it again; it is then no op of the program."""
+        from fxrewrite.dsl.check.terms import calls_of
+
+        called = {n: {c.op for e in op.equations for t in e.outputs for c in calls_of(t)} for n, op in self.ops.items()}
+        for name in [n for n in called if n in _reached(n, called)]:
+            message, hint = f"the definition of {name} reaches itself", "a definition is finite: break the cycle"
+            self.checker.diagnostics.append(Diagnostic("RW209", message, self.checker.spans[name], hint))
+            self.checker.broken.add(name)
+            del self.ops[name]
 
     def check_rules(self, f: syntax.File) -> None:
         """The pack of a file, and the rules that its items make."""
