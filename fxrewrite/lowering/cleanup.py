@@ -114,7 +114,7 @@ class Cleanup:
             except (MissingOp, SchemaMismatch, NotImplementedError) as error:
                 problem, pattern = str(error), None
             if pattern is None:
-                out.off.append(Off(rule.full_name, "rule failed", problem or "", rule.span))
+                out.off.append(Off(rule.full_name, "not applied", problem or "", rule.span))
             else:
                 out.patterns[rule.left[0].op].append(pattern)  # type: ignore[union-attr]
         return out
