@@ -16,6 +16,7 @@ from torch.fx import Graph, Node
 
 from fxrewrite.dsl.core import Apply, Program, RuleDef
 from fxrewrite.dsl.scalars import UNKNOWN
+from fxrewrite.dsl.wording import said
 from fxrewrite.lowering.cleanup import Cleanup
 from fxrewrite.lowering.config import Config, machine_facts, rule_status
 from fxrewrite.lowering.emit import Emitter
@@ -183,11 +184,11 @@ class Run:
             at = [_prefers(condition, found, n) for n in (low, high)]
             if any(a is not True for a in at) or (low != high and not _is_window(condition)):
                 shown = (
-                    f"{low} tokens"
+                    f"{'an unknown number of' if low is None else low} tokens"
                     if low == high
                     else f"{'?' if low is None else low} to {'any' if high is None else high} tokens"
                 )
-                raise Refusal("outside token range", shown, _shown(condition))
+                raise Refusal("outside token range", shown, said(condition))
 
     def _tokens(self, found: Found) -> tuple[Any, Any]:
         """The lowest and the highest number of rows of the first operand; None where there is no bound."""
@@ -314,12 +315,6 @@ def _rank(rule: RuleDef) -> tuple[int, int]:
 def _prefers(condition: Any, found: Found, tokens: Any) -> Any:
     facts = {**found.pattern.machine, "tokens": UNKNOWN if tokens is None else tokens}
     return SiteEnv(lambda name: found.bindings.get(name, UNKNOWN), facts).holds(condition)
-
-
-def _shown(condition: Any) -> str:
-    from fxrewrite.dsl.wording import text
-
-    return text(condition)
 
 
 def fake_mode(graph: Graph) -> Any:

@@ -262,9 +262,9 @@ def _text(x: Any) -> str:
     if isinstance(x, View):
         return x.op.name
     if isinstance(x, Apply):
-        from fxrewrite.dsl.wording import text
+        from fxrewrite.dsl.wording import said
 
-        return text(x)
+        return said(x)
     if x is None:
         return "none"
     return {True: "true", False: "false"}[x] if isinstance(x, bool) else str(x)
