@@ -11,12 +11,11 @@ from typing import Any
 
 import click
 
+from fxrewrite.cli.exits import FINDINGS, MISUSE, UNREADABLE
 from fxrewrite.dsl import packs
 from fxrewrite.dsl.core import Program
 from fxrewrite.dsl.diagnostics import Diagnostic
 
-FINDINGS, MISUSE = 1, 2  # exit codes
-UNREADABLE = ("RW001", "RW002")  # no such file, no such pack
 SCHEMA = 1  # of the JSON object; it grows only by new members
 
 

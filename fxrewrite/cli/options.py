@@ -14,8 +14,7 @@ from zipfile import is_zipfile
 
 import click
 
-FINDINGS, MISUSE = 1, 2  # exit codes
-UNREADABLE = ("RW001", "RW002")  # no such file, no such pack
+from fxrewrite.cli.exits import FINDINGS, MISUSE, UNREADABLE
 
 
 class Misuse(click.ClickException):

@@ -18,7 +18,7 @@ from fxrewrite.dsl.core import UNKNOWN as UNKNOWN_TYPE
 from fxrewrite.dsl.core import Operand, Prim, RuleDef
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.lowering.replace import Editor, Output, Plan, Refusal, dying, fire, returned
-from fxrewrite.patterns.dialect import CASTS, EMPTY, READERS, RESHAPES, TRANSPOSES, VIEWS, WRITERS
+from fxrewrite.patterns.dialect import CASTS, EMPTY, READERS, RESHAPES, TRANSPOSES, WRITERS, base
 from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import MissingOp, Off, Pattern, compile_pattern
 from fxrewrite.patterns.guards import SiteEnv
@@ -197,7 +197,7 @@ class _Run:
             "same_layout": lambda a, b: _layout(a) == _layout(b),
             "written": lambda x: bool(self.writes),
             "donated": lambda x: (
-                _base(x.nodes[0]).op != "call_function" or any(u.op == "output" for u in self.anchor.nodes[0].users)
+                base(x.nodes[0]).op != "call_function" or any(u.op == "output" for u in self.anchor.nodes[0].users)
             ),
             "fresh": lambda x: bool(x.nodes) and x.nodes[0].target in EMPTY,
         }
@@ -274,10 +274,3 @@ def _owned(node: Node) -> bool:
 def _layout(value: Value) -> Any:
     val = value.nodes[0].meta["val"]
     return tuple(s for n, s in zip(dims_of(val), val.stride(), strict=True) if n != 1), val.dtype
-
-
-def _base(node: Node) -> Node:
-    """What a view is a view of."""
-    while node.op == "call_function" and node.target in VIEWS:
-        node = node.args[0]  # type: ignore[assignment]
-    return node

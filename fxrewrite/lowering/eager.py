@@ -27,8 +27,7 @@ from fxrewrite.dsl.core import Dtype, Prim
 from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Buffer, EvaluationError, Overwritten
 from fxrewrite.lowering.layouts import empty
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
-
-HALVES = (torch.bfloat16, torch.float16)
+from fxrewrite.patterns.values import LOW
 
 
 @frozen
@@ -114,7 +113,7 @@ def _elementwise(op: Callable[..., Tensor]) -> Callable[[Any, Any], Tensor]:
         if isinstance(x, Tensor) and isinstance(y, Tensor):
             return op(x, y)
         dtype = x.dtype if isinstance(x, Tensor) else y.dtype
-        wide = torch.float32 if dtype in HALVES else dtype
+        wide = torch.float32 if dtype in LOW else dtype
         a, b = (v.to(wide) if isinstance(v, Tensor | TensorNumber) else v for v in (x, y))
         return op(a, b).to(dtype)
 
@@ -123,7 +122,7 @@ def _elementwise(op: Callable[..., Tensor]) -> Callable[[Any, Any], Tensor]:
 
 def _unary(op: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """A unary step that rounds."""
-    return lambda x: op(x.float()).to(x.dtype) if x.dtype in HALVES else op(x)
+    return lambda x: op(x.float()).to(x.dtype) if x.dtype in LOW else op(x)
 
 
 def _extreme(op: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any, Any], Tensor]:

@@ -31,6 +31,7 @@ from fxrewrite.lowering.providers import Provider, Providers
 from fxrewrite.lowering.replace import Editor, Plan, Refusal
 from fxrewrite.lowering.types import ResultType, result_types
 from fxrewrite.lowering.write import Primitives
+from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.dtypes import to_core
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.values import Value, dims_of
@@ -201,6 +202,4 @@ class Emitter:
 
 
 def _value_of(editor: Editor, node: Node) -> Value:
-    from fxrewrite.patterns.dialect import read_node
-
     return read_node(editor.table, node)

@@ -22,8 +22,8 @@ from fxrewrite.lowering.config import Config, machine_facts, rule_status
 from fxrewrite.lowering.emit import Emitter
 from fxrewrite.lowering.library import declared
 from fxrewrite.lowering.provide import provide
-from fxrewrite.lowering.providers import KEPT, Providers
-from fxrewrite.lowering.replace import MARK, Editor, Plan, Refusal, describe, fire, plan
+from fxrewrite.lowering.providers import Providers, logger
+from fxrewrite.lowering.replace import Editor, Plan, Refusal, fire, plan
 from fxrewrite.patterns import hosting
 from fxrewrite.patterns.dialect import Dialect, detect
 from fxrewrite.patterns.events import Event, recording, source_line
@@ -261,9 +261,7 @@ class Run:
             raise RuleFailure(f"{rule.full_name} ({rule.span}): {refusal.found}") from refusal
         if rule.full_name not in self.broken:
             self.broken.add(rule.full_name)
-            import logging
-
-            logging.getLogger("fxrewrite").warning("%s (%s) is off: %s", rule.full_name, rule.span, refusal.found)
+            logger.warning("%s (%s) is off: %s", rule.full_name, rule.span, refusal.found)
 
     # ---- report
 
@@ -337,6 +335,3 @@ def truth_of(graph: Graph) -> Callable[[Any], bool | None] | None:
         return None if found is None else bool(found)
 
     return truth
-
-
-__all__ = ["KEPT", "MARK", "Engine", "Run", "describe"]

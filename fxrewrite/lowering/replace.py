@@ -16,7 +16,7 @@ from attrs import define, field
 from torch.fx import Graph, Node
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
-from fxrewrite.patterns.dialect import BOOKKEEPING, VIEWS, WRITERS, Dialect
+from fxrewrite.patterns.dialect import BOOKKEEPING, VIEWS, WRITERS, Dialect, base, called
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of
 from fxrewrite.patterns.views import Found
 from fxrewrite.patterns.writes import Writes
@@ -196,15 +196,9 @@ def _view_name(found: Found, value: Value) -> str:
 
 def describe(node: Node) -> str:
     """A node with its op, for people."""
-    target = getattr(node.target, "_schema", None)
-    name = target.name.split("::")[-1] if target is not None else getattr(node.target, "__name__", str(node.target))
-    return (
-        f"{node.name} ({name})"
-        if node.op == "call_function"
-        else "the output of the graph"
-        if node.op == "output"
-        else node.name
-    )
+    if node.op == "output":
+        return "the output of the graph"
+    return f"{node.name} ({called(node)})" if node.op == "call_function" else node.name
 
 
 def _early_users(p: Plan, last: Node) -> list[Node]:
@@ -387,10 +381,10 @@ def _pairs(editor: Editor, p: Plan, results: list[Any]) -> list[tuple[Output, No
         new = results[o.index] if o.element is None else results[o.index][o.element]
         if returned(o.node):
             owner = owners.setdefault((o.index, o.element), {})
-            base = _base(o.node)
-            if base not in owner:
-                owner[base] = editor.call(aten.clone.default, new, like=o.node) if owner else new
-            new = owner[base]
+            memory = base(o.node)
+            if memory not in owner:
+                owner[memory] = editor.call(aten.clone.default, new, like=o.node) if owner else new
+            new = owner[memory]
         pairs.append((o, _back(editor, new, o)))
     return pairs
 
@@ -398,13 +392,6 @@ def _pairs(editor: Editor, p: Plan, results: list[Any]) -> list[tuple[Output, No
 def returned(node: Node) -> bool:
     """Is the node, or a view of it, an output of the graph?"""
     return any(u.op == "output" or (u.target in VIEWS and returned(u)) for u in node.users)
-
-
-def _base(node: Node) -> Node:
-    """What a view is a view of."""
-    while node.op == "call_function" and node.target in VIEWS:
-        node = node.args[0]  # type: ignore[assignment]
-    return node
 
 
 def _back(editor: Editor, new: Node, o: Output) -> Node:

@@ -19,13 +19,12 @@ from torch.fx import Node
 from fxrewrite.dsl.core import BINARY, Dtype, OpDef, Prim, Program, Ref, ResultInfo
 from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Bindings, bind, evaluate_bound
 from fxrewrite.dsl.scalars import FIT
-from fxrewrite.lowering.eager import HALVES
 from fxrewrite.lowering.layouts import TMA_ROWS, strides
 from fxrewrite.lowering.replace import Editor
-from fxrewrite.patterns.dialect import VIEWS, WRITERS, number_of
+from fxrewrite.patterns.dialect import WRITERS, base, number_of
 from fxrewrite.patterns.dtypes import DTYPES, NAMES, to_core
 from fxrewrite.patterns.guards import decide_symbolic
-from fxrewrite.patterns.values import dims_of, size
+from fxrewrite.patterns.values import LOW, dims_of, size
 
 aten = torch.ops.aten
 SIZES = ("reshape", "expand", "slice", "slice_scatter")  # primitives with sizes among their parameters
@@ -198,13 +197,13 @@ def _binary(algebra: Primitives, op: str, x: Any, y: Any) -> Node:
         return algebra.write(op, algebra.tensor(x, dtype), algebra.tensor(y, dtype))
     plain = op == "mul" or (op in ("div", "fdiv") and isinstance(x, Node))  # others round their number to 16 bits first
     plain = plain and not any(isinstance(a, NodeNumber) for a in (x, y))
-    wide = torch.float32 if dtype in HALVES and not plain else dtype
+    wide = torch.float32 if dtype in LOW and not plain else dtype
     return algebra.cast(algebra.write(op, algebra.operand(x, wide), algebra.operand(y, wide)), dtype)
 
 
 def _erf(algebra: Primitives, op: str, x: Node) -> Node:
     dtype = x.meta["val"].dtype
-    wide = torch.float32 if dtype in HALVES else dtype
+    wide = torch.float32 if dtype in LOW else dtype
     return algebra.cast(algebra.write(op, algebra.cast(x, wide)), dtype)
 
 
@@ -259,14 +258,6 @@ class _Results:
             node = self.algebra.call(aten.clone.default, node)
         self.taken.add(base(node))
         return node
-
-
-def base(node: Node) -> Node:
-    """What a view is a view of."""
-    while node.op == "call_function" and node.target in VIEWS:
-        source: Any = node.args[0]
-        node = source
-    return node
 
 
 def _row(algebra: Primitives, node: Node) -> Node:

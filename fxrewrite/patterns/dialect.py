@@ -61,6 +61,23 @@ def reads(*targets: Any, view: bool = False) -> Callable[[Reader], Reader]:
     return register
 
 
+# ---- nodes
+
+
+def base(node: Node) -> Node:
+    """What a view is a view of."""
+    while node.op == "call_function" and node.target in VIEWS:
+        source: Any = node.args[0]
+        node = source
+    return node
+
+
+def called(node: Node) -> str:
+    """The op of a node, for people: `silu`."""
+    schema = getattr(node.target, "_schema", None)
+    return getattr(node.target, "__name__", str(node.target)) if schema is None else schema.name.split("::")[-1]
+
+
 # ---- reading a graph
 
 
@@ -144,12 +161,13 @@ def _functional(target: torch._ops.OpOverload) -> bool:
 
 def _op_name(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
-        return _overload_name(target)
+        return overload_name(target)
     return f"function:{getattr(target, '__name__', target)}"
 
 
 @cache
-def _overload_name(target: torch._ops.OpOverload) -> str:
+def overload_name(target: torch._ops.OpOverload) -> str:
+    """How values call an op: `aten.silu`, `aten.add.Tensor`."""
     name = target._schema.name.replace("::", ".")
     return name if target._overloadname == "default" else f"{name}.{target._overloadname}"
 

@@ -17,7 +17,6 @@ from attrs import define, field
 from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import (
     Apply,
-    Case,
     Choose,
     DtypeVar,
     Each,
@@ -26,7 +25,6 @@ from fxrewrite.dsl.core import (
     Lit,
     Number,
     OpDef,
-    Operand,
     OperandInfo,
     Prim,
     Program,
@@ -39,7 +37,7 @@ from fxrewrite.dsl.dims import Star
 from fxrewrite.patterns.calls import Declared
 from fxrewrite.patterns.dtypes import DTYPES, to_graph
 from fxrewrite.patterns.guards import SiteEnv
-from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, Slots, State, Step, allowed_dtypes, lookup
+from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, Slots, State, Step, allowed_dtypes, extern_name, lookup
 from fxrewrite.patterns.normal import Normal
 from fxrewrite.patterns.values import Symbol
 
@@ -164,14 +162,8 @@ def roots(t: Any) -> set[str]:
 
 def _extern_root(t: Extern) -> str:
     op = torch_op(t.call.op)
-    base = op._schema.name.replace("::", ".")
-    name = base if op._overloadname == "default" else f"{base}.{op._overloadname}"
-    if op._schema.is_mutable:
-        which = t.returned if t.written is None else t.written
-        if t.written is not None:
-            which = op._schema.arguments[t.written].name if isinstance(t.written, int) else t.written
-        return f"{name}#{which}"
-    return "getitem" if len(op._schema.returns) > 1 else name
+    several = not op._schema.is_mutable and len(op._schema.returns) > 1
+    return "getitem" if several else extern_name(t, op)
 
 
 def producer(t: Any) -> str | None:
@@ -301,56 +293,27 @@ class Library:
     def _add_op(self, op: OpDef, emit: Any, machine: dict[str, Any]) -> None:
         seen: set[Any] = set()
         for case in (*op.equations, *op.forms):
-            normal = Normal()
-            spelled = (tuple(map(normal, case.outputs)), frozenset(case.pins), case.guards)
+            guards = (*case.guards, *op.requires)
+            pattern = self._compiled(
+                op, f"{op.name}.{case.name}", case.span, case.outputs, op.operands, op.attributes, guards, case.pins,
+                (), emit, machine,
+            )  # fmt: skip
+            if pattern is None:
+                continue
+            spelled = (tuple(map(pattern.normal, case.outputs)), frozenset(case.pins), case.guards)
             if spelled in seen:
                 continue  # spelled as another form is, once both are in the normal form
             seen.add(spelled)
-            pattern = self._compile(f"{op.name}.{case.name}", case, op, emit, machine)
-            if pattern is not None:
-                for key in pattern.keys:
-                    self.index[key].append(pattern)
-
-    def _compile(self, name: str, case: Case, op: OpDef, emit: Any, machine: dict[str, Any]) -> Pattern | None:
-        try:
-            pattern = compile_pattern(
-                name,
-                case.outputs,
-                op.operands,
-                op.attributes,
-                (*case.guards, *op.requires),
-                case.pins,
-                (),
-                emit,
-                machine,
-            )
-        except MissingOp as error:
-            self.off.append(Off(name, "missing op", f"{error} is not in this build", case.span))
-            return None
-        except SchemaMismatch as error:
-            self.off.append(Off(name, "schema", str(error), case.span))
-            return None
-        pattern.owner = op
-        return pattern
+            for key in pattern.keys:
+                self.index[key].append(pattern)
 
     def _add_rule(self, rule: RuleDef, emit: Any, machine: dict[str, Any]) -> None:
-        try:
-            pattern = compile_pattern(
-                rule.full_name,
-                rule.left,
-                rule.operands,
-                rule.attributes,
-                rule.guards,
-                (),
-                exclusive_terms(rule),
-                emit,
-                machine,
-            )
-        except (MissingOp, SchemaMismatch) as error:
-            reason = "missing op" if isinstance(error, MissingOp) else "schema"
-            self.off.append(Off(rule.full_name, reason, str(error), rule.span))
+        pattern = self._compiled(
+            rule, rule.full_name, rule.span, rule.left, rule.operands, rule.attributes, rule.guards, (),
+            exclusive_terms(rule), emit, machine,
+        )  # fmt: skip
+        if pattern is None:
             return
-        pattern.owner = rule
         self.patterns[rule.full_name] = pattern
         for key in pattern.keys:
             if pattern.numbers:
@@ -359,5 +322,18 @@ class Library:
             else:
                 self.rules[key].append(pattern)
 
+    def _compiled(self, owner: OpDef | RuleDef, name: str, span: Any, *parts: Any) -> Pattern | None:
+        """A pattern, or None where this build does not have what it names."""
+        try:
+            pattern = compile_pattern(name, *parts)
+        except MissingOp as error:
+            self.off.append(Off(name, "missing op", f"{error} is not in this build", span))
+            return None
+        except SchemaMismatch as error:
+            self.off.append(Off(name, "schema", str(error), span))
+            return None
+        pattern.owner = owner
+        return pattern
 
-__all__ = ["Library", "MissingOp", "Off", "Operand", "Pattern", "torch_op"]
+
+__all__ = ["Library", "MissingOp", "Off", "Pattern", "torch_op"]

@@ -39,6 +39,7 @@ from fxrewrite.dsl.core import (
 )  # fmt: skip
 from fxrewrite.dsl.dims import Star
 from fxrewrite.dsl.scalars import UNKNOWN, size
+from fxrewrite.patterns.dialect import overload_name
 from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.patterns.guards import SiteEnv, same
 from fxrewrite.patterns.values import COMMUTATIVE, FRESH, Symbol, Value
@@ -55,15 +56,16 @@ class State:
     bound yet.
     """
 
-    __slots__ = ("anchor", "deferred", "reached", "sweep", "trail", "v")
+    __slots__ = ("anchor", "deferred", "emit", "reached", "sweep", "trail", "v")
 
-    def __init__(self, size: int, sweep: Any, anchor: Value, trace: Trace | None = None):
+    def __init__(self, size: int, sweep: Any, anchor: Value, trace: Trace | None = None, emit: Any = None):
         self.anchor = anchor
         self.v: list[Any] = [UNSET] * size
         self.trail: list[int] = []
         self.deferred: list[tuple[Any, Any]] = []
         self.sweep = sweep
         self.reached = trace
+        self.emit = emit
 
     def undo(self, mark: int) -> None:
         """Forget what was bound since `mark`."""
@@ -494,14 +496,7 @@ class Compiler:
             args.append(by_name.pop(a.name) if a.name in by_name else Wild() if call.rest else Default(a.default_value))
         if by_name or len(args) > len(schema.arguments):
             raise SchemaMismatch(f"{call.op} has no argument {', '.join(by_name) or len(schema.arguments) + 1}")
-        base = schema.name.replace("::", ".")
-        name = base if op._overloadname == "default" else f"{base}.{op._overloadname}"
-        if schema.is_mutable:
-            which = t.returned if t.written is None else t.written
-            if t.written is not None:
-                which = schema.arguments[t.written].name if isinstance(t.written, int) else t.written
-            return f"{name}#{which}", False, args
-        return name, len(schema.returns) > 1, args
+        return extern_name(t, op), not schema.is_mutable and len(schema.returns) > 1, args
 
     def torch_steps(self, args: list[Any], at: int, then: Next) -> Next:
         """The arguments of a torch call, most telling first."""
@@ -654,6 +649,16 @@ def names_of(x: Any) -> list[str]:
 def _known_by(bound: Any) -> Any:
     """What a computed constant can depend on: of a tensor its type, which keeps no graph alive."""
     return (bound.dtype, bound.shape) if type(bound) is Value else bound
+
+
+def extern_name(t: Extern, op: Any) -> str:
+    """How values call what `op` returns or writes: of a mutable op, `op#k` (`dialect.functionalized`)."""
+    name, which = overload_name(op), t.returned if t.written is None else t.written
+    if not op._schema.is_mutable:
+        return name
+    if t.written is not None and isinstance(which, int):
+        which = op._schema.arguments[which].name
+    return f"{name}#{which}"
 
 
 class Default:

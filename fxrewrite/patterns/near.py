@@ -24,7 +24,7 @@ from fxrewrite.dsl.core import (
     RuleDef,
     span_of,
 )  # fmt: skip
-from fxrewrite.patterns.dialect import VIEWS
+from fxrewrite.patterns.dialect import VIEWS, called
 from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import Library, Pattern
 from fxrewrite.patterns.matcher import State, Trace
@@ -115,10 +115,7 @@ def _feeds(sweep: Sweep, v: Value, above: str) -> bool:
 def _root_miss(sweep: Sweep, pattern: Pattern, v: Value) -> Event:
     rule: RuleDef = pattern.owner
     trace = Trace()
-    s = State(len(pattern.slots.index), sweep, v, trace)
-    problems: list[tuple[str, Any, Any]] = []
-    quiet = pattern_check(sweep, pattern, problems)
-    quiet(v, s)
+    problems = _problems(sweep, pattern, v, trace)
     node = v.nodes[0]
     if problems:
         reason, expected, found = problems[0]
@@ -162,27 +159,20 @@ def _behind(value: Value) -> list[Value]:
     return out
 
 
-def pattern_check(sweep: Sweep, pattern: Pattern, problems: list[tuple[str, Any, Any]]) -> Any:
-    """The anchor of a pattern with the last step replaced: what a complete match fails on is noted."""
+def _problems(sweep: Sweep, pattern: Pattern, v: Value, trace: Trace) -> list[tuple[str, Any, Any]]:
+    """What complete matches of the anchor at `v` fail on; `trace` notes how far the others came."""
+    problems: list[tuple[str, Any, Any]] = []
 
-    def run(v: Value, s: State) -> None:
-        original = sweep.emit_match
+    def emit(p: Pattern, s: State) -> bool:
+        mark = len(s.trail)
+        problem = sweep.check(p, s)
+        if problem is not None:
+            problems.append(problem)
+        s.undo(mark)
+        return False
 
-        def emit(p: Pattern, state: State) -> bool:
-            mark = len(state.trail)
-            problem = sweep.check(p, state)
-            if problem is not None:
-                problems.append(problem)
-            state.undo(mark)
-            return False
-
-        sweep.emit_match = emit  # type: ignore[method-assign]
-        try:
-            pattern.anchor(v, s)
-        finally:
-            sweep.emit_match = original  # type: ignore[method-assign]
-
-    return run
+    pattern.anchor(v, State(len(pattern.slots.index), sweep, v, trace, emit))
+    return problems
 
 
 def _first_miss(pattern: Pattern, v: Value, first: str, root: str) -> Event:
@@ -245,9 +235,7 @@ def _op_text(v: Value) -> str:
 
 
 def _node_text(node: Any) -> str:
-    target = getattr(node.target, "_schema", None)
-    name = target.name.split("::")[-1] if target is not None else getattr(node.target, "__name__", str(node.target))
-    return node.name if node.op != "call_function" else f"{node.name}: {name}"
+    return node.name if node.op != "call_function" else f"{node.name}: {called(node)}"
 
 
 def _text(x: Any) -> str:

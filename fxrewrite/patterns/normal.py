@@ -9,7 +9,6 @@ from typing import Any
 from attrs import evolve
 
 from fxrewrite.dsl.core import (
-    Apply,
     Choose,
     Dtype,
     DtypeVar,
@@ -18,7 +17,6 @@ from fxrewrite.dsl.core import (
     Lit,
     Number,
     Prim,
-    Ref,
     Result,
     TensorType,
     Term,
@@ -114,6 +112,3 @@ def _widening(t: Term) -> bool:
         return False
     dtype = t.args[0].type.dtype if not isinstance(t.args[0], Number) else None
     return isinstance(dtype, DtypeVar) and set(dtype.members) <= LOW_OR_SINGLE
-
-
-__all__ = ["Apply", "Normal", "Ref"]

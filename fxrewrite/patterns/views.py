@@ -6,8 +6,6 @@ operands, so nested ops need one sweep, and several views of one value coexist. 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -26,10 +24,10 @@ from fxrewrite.dsl.core import (
     Operand,
     OperandInfo,
     Prim,
-    Program,
     Ref,
     Result,
     RuleDef,
+    Size,
     TensorType,
     Term,
 )  # fmt: skip
@@ -38,10 +36,10 @@ from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.calls import Declared, view_of
 from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.dtypes import DTYPES, NAMES, to_graph
-from fxrewrite.patterns.forms import Library, Off, Pattern
+from fxrewrite.patterns.forms import Library, Pattern, torch_op
 from fxrewrite.patterns.guards import SiteEnv, same
-from fxrewrite.patterns.matcher import UNSET, State, evaluate_shape, lookup, settle
-from fxrewrite.patterns.values import LOW, SINGLE, Table, Value
+from fxrewrite.patterns.matcher import UNSET, State, evaluate_shape, extern_name, lookup, settle
+from fxrewrite.patterns.values import Table, Value, constant
 from fxrewrite.patterns.writes import Writes
 
 MAX_VIEWS = 16  # of one op on one value: a guard against graphs made to blow up
@@ -227,7 +225,8 @@ class Sweep:
         mark = len(s.trail)
         reason = self.check(pattern, s)
         if reason is None:
-            for results in list(self._complete(pattern, s, 1, [s.anchor])):
+            results = self._complete(pattern, s, s.anchor)
+            if results is not None:
                 self._add_view(pattern, s, results)
         s.undo(mark)
         return False
@@ -241,14 +240,17 @@ class Sweep:
             self._register(View(op, args, results), discover=True)
 
     def emit_match(self, pattern: Pattern, s: State) -> bool:
-        """A rule matched: note it with its bindings."""
+        """A rule matched: note it with its bindings, or give it to who asked for this attempt."""
+        if s.emit is not None:
+            return s.emit(pattern, s)
         mark = len(s.trail)
         if self.check(pattern, s) is None:
             first = pattern.normal(pattern.outputs[0])
             if isinstance(first, Each):
                 self._emit_each(pattern, s, first)
             else:
-                for outputs in list(self._complete(pattern, s, 1, [s.anchor])):
+                outputs = self._complete(pattern, s, s.anchor)
+                if outputs is not None:
                     self._add_match(pattern, s, outputs)
         s.undo(mark)
         return False
@@ -292,7 +294,8 @@ class Sweep:
         members = sorted((m for m in members if m[0].nodes or m[0].source is not None), key=lambda m: m[0].n)
         if len(members) < 2 or members[0][0] is not s.anchor:
             return
-        for outputs in list(self._complete(pattern, s, 1, [[m[0] for m in members]])):
+        outputs = self._complete(pattern, s, [m[0] for m in members])
+        if outputs is not None:
             lists = {n: [m[1][n] for m in members] for n in each.lists}
             for n in each.lists:
                 s.v[pattern.slots.index[n]] = tuple(lists[n])
@@ -302,15 +305,15 @@ class Sweep:
 
     # ---- further results
 
-    def _complete(self, pattern: Pattern, s: State, i: int, results: list[Any]) -> Iterator[list[Any]]:
-        """Results from the `i`-th on: built from what is bound, else joined over the views of the first operand."""
-        if i == len(pattern.outputs):
-            yield list(results)
-            return
-        term = pattern.outputs[i]
-        value = self.construct(pattern, term, s)
-        if type(value) is Value:
-            yield from self._complete(pattern, s, i + 1, [*results, value])
+    def _complete(self, pattern: Pattern, s: State, first: Any) -> list[Any] | None:
+        """`first` and the further results, built from what is bound; None where one cannot be."""
+        results = [first]
+        for term in pattern.outputs[1:]:
+            value = self.construct(pattern, term, s)
+            if type(value) is not Value:
+                return None
+            results.append(value)
+        return results
 
     def construct(self, pattern: Pattern, t: Term, s: State) -> Any:
         """The value of a term whose names are bound: looked up, or made (it may have no node), or None."""
@@ -358,25 +361,17 @@ class Sweep:
         call = UNSET if at is None else s.v[at]
         if call is UNSET:
             return None
-        if call.op.count("#"):
-            base = call.op.split("#")[0]
-            from fxrewrite.patterns.forms import _extern_root  # pyright: ignore[reportPrivateUsage]
-
-            name = _extern_root(t)
-            value = self.table.find(name, call.args)
-            if value is None:
-                shape = evaluate_shape(t.type.shape, self.env(pattern, s)) if t.type.shape is not None else None
-                dtype = _dtype(t.type, self.env(pattern, s))
-                if shape is None or dtype is None or base != name.split("#")[0]:
-                    return None
-                value = self.table.cons(name, call.args, (), dtype, shape)
-            return value
-        value = self.table.find("getitem", (call, t.returned))
-        if value is None:
-            shape = evaluate_shape(t.type.shape, self.env(pattern, s)) if t.type.shape is not None else None
-            dtype = _dtype(t.type, self.env(pattern, s))
+        name, args = "getitem", (call, t.returned)
+        if "#" in call.op:
+            name, args = extern_name(t, torch_op(t.call.op)), call.args
+            if name.split("#")[0] != call.op.split("#")[0]:
+                return None
+        value = self.table.find(name, args)
+        if value is None and t.type.shape is not None:
+            env = self.env(pattern, s)
+            shape, dtype = evaluate_shape(t.type.shape, env), _dtype(t.type, env)
             if shape is not None and dtype is not None:
-                value = self.table.cons("getitem", (call, t.returned), (), dtype, shape)
+                value = self.table.cons(name, args, (), dtype, shape)
         return value
 
     def _prim(self, pattern: Pattern, t: Prim, s: State) -> Any:
@@ -466,15 +461,14 @@ class Sweep:
                 s.v[at] = None
                 s.trail.append(at)
                 return None
-            return ("other op", f"an operand {o.name}", None) if not o.star and self._needed(pattern, o) else None
+            return (
+                ("other op", f"an operand {o.name}", None) if not o.star and isinstance(pattern.owner, OpDef) else None
+            )
         if value is None:
             return None if o.optional else ("guard false", f"{o.name} != none", None)
         if type(value) is not Value:
             return None
         return self.fits_type(pattern, o, value, s)
-
-    def _needed(self, pattern: Pattern, o: OperandInfo) -> bool:
-        return isinstance(pattern.owner, OpDef)
 
     def fits_type(self, pattern: Pattern, o: OperandInfo, value: Value, s: State) -> tuple[str, Any, Any] | None:
         """Has a value the declared type of an operand?"""
@@ -521,7 +515,7 @@ class Sweep:
             return dims.evaluate(dim, known) == size
         solved = dims.solve(dim, known, size)
         if solved is None:
-            s.deferred.append((_size(dim), size))
+            s.deferred.append((Size(dim), size))
             s.trail.append(-1)
             return True
         name, numerator, divisor = solved
@@ -539,12 +533,6 @@ def _node_of(value: Value) -> torch.fx.Node | None:
             return source.nodes[0]
         source = source.source
     return None
-
-
-def _size(dim: Any) -> Any:
-    from fxrewrite.dsl.core import Size
-
-    return Size(dim)
 
 
 def _set(s: State, at: int, value: Any) -> bool:
@@ -594,8 +582,6 @@ def _dtype(type_: TensorType, env: SiteEnv) -> Any:
 
 
 def _rounded(number: Any, dtype: torch.dtype) -> Any:
-    from fxrewrite.patterns.values import constant
-
     return constant(number, dtype) if isinstance(number, int | float) else number
 
 
@@ -611,4 +597,4 @@ def _all_hashable(xs: tuple[Any, ...]) -> bool:
     return all(x is not UNKNOWN and not isinstance(x, list) for x in xs)
 
 
-__all__ = ["LOW", "SINGLE", "Found", "Off", "Program", "Sweep", "View", "math"]
+__all__ = ["Found", "Sweep", "View"]
