@@ -58,7 +58,7 @@ def post_grad_graphs(
         return compile_fx(gm, example_inputs, inner_compile=stop_at_hook)  # type: ignore[arg-type]
 
     torch._dynamo.reset()
-    with _no_caches(), torch.set_grad_enabled(grad):
+    with no_caches(), torch.set_grad_enabled(grad):
         result = torch.compile(model, backend=backend, dynamic=dynamic, fullgraph=True)(*args)
         if grad:
             (result[0] if isinstance(result, tuple) else result).float().sum().backward()
@@ -68,7 +68,7 @@ def post_grad_graphs(
 
 
 @contextmanager
-def _no_caches() -> Iterator[None]:
+def no_caches() -> Iterator[None]:
     """Switch off what could answer for the compiler (`force_disable_caches` leaves a folder behind each time)."""
     with (
         inductor_config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),

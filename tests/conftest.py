@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in gpu_tests:
             item.add_marker(pytest.mark.skip(reason="needs a GPU: torch.cuda.is_available() is False"))
+
+
+@pytest.fixture(autouse=True)
+def compiles_anew() -> Iterator[None]:
+    """Every compile runs its passes: an earlier test, or an earlier run of the tests, answers for none of them."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    import capture
+
+    with capture.no_caches():
+        yield
 
 
 @cache

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch._functorch import config as functorch_config
 from torch._inductor import config as inductor_config
 from torch.fx import GraphModule, Node
 
@@ -170,10 +169,9 @@ def torchao_graph(monkeypatch: pytest.MonkeyPatch) -> GraphModule:
 
 @pytest.fixture
 def exact_roundings() -> Any:
-    """Inductor keeps the roundings of the graph, and no cache answers for the pass."""
-    inductor = inductor_config.patch(emulate_precision_casts=True, fx_graph_cache=False)
+    """Inductor keeps the roundings of the graph."""
     torch._dynamo.reset()
-    with inductor, functorch_config.patch(enable_autograd_cache=False), torch.no_grad():
+    with inductor_config.patch(emulate_precision_casts=True), torch.no_grad():
         yield
     torch._dynamo.reset()
 
