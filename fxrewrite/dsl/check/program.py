@@ -11,6 +11,7 @@ from attrs import define, evolve, field
 
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check import fusions, ops, rules
+from fxrewrite.dsl.check.base import Base
 from fxrewrite.dsl.check.builtins import DTYPES, RESERVED
 from fxrewrite.dsl.check.def_items import check_def
 from fxrewrite.dsl.check.expressions import Elaborator
@@ -49,11 +50,21 @@ class Checker:
     refused: list[syntax.Item] = field(factory=list[syntax.Item])
     diagnostics: list[Diagnostic] = field(factory=list[Diagnostic])
 
+    def stand_on(self, base: Base) -> None:
+        """Take over what was checked before."""
+        self.dtypes |= base.program.dtypes
+        self.natives |= base.natives
+        self.defs |= base.defs
+        self.spans |= base.spans
+        self.visible.owners |= base.owners
+        self.broken |= set(base.broken)
+        self.signed |= base.program.ops
+
     # ---- what expressions ask
 
     def knows_op(self, name: str) -> bool:
         """Is `name` an op or a fusion?"""
-        return name in self.op_items or name in self.fusions
+        return name in self.signed or name in self.op_items or name in self.fusions
 
     def need_visible(self, name: str, file: str, span: syntax.Span) -> None:
         """RW205 where `file` may not use `name`."""
@@ -72,9 +83,9 @@ class Checker:
         found = self.signed.get(name)
         if found is not None:
             return found
-        source = self.op_items.get(name) or self.fusions[name]
         if name in self.broken:
             raise Broken(name)
+        source = self.op_items.get(name) or self.fusions[name]
         if name in self.busy:
             raise self._cycle(name, source)
         self.busy.append(name)
@@ -111,7 +122,9 @@ class Checker:
 
     def suggest(self, name: str) -> str:
         """A hint for a name that is no op."""
-        return self.visible.hint(name, [*self.op_items, *self.fusions, *self.defs, *self.natives, *RESERVED])
+        return self.visible.hint(
+            name, [*self.signed, *self.op_items, *self.fusions, *self.defs, *self.natives, *RESERVED]
+        )
 
     def operand_hint(self, name: str, item: Item) -> str:
         """A hint where `name` is an operand of an op that the item calls and that the call leaves out."""
@@ -196,23 +209,42 @@ def check(
     files: Iterable[syntax.File],
     firing: Iterable[str] | None = None,
     elsewhere: Callable[[], dict[str, str]] = dict[str, str],
+    base: Base | None = None,
 ) -> tuple[Program, list[Diagnostic]]:
-    """Check files together.
+    """Check files together, after those of `base`.
 
     `firing`: the paths whose rules fire (all where None); of the others only the names are visible. `elsewhere`: names
     of packs that are not among the files, with their pack, for hints. Returns the program of what could be checked, and
     the diagnostics of the rest in the order of the files.
     """
     files = list(files)
-    places = Places({f.path: f.source for f in files})
+    fires = {f.path for f in files} if firing is None else set(firing)
+    _, program, diagnostics = _checked(files, fires, elsewhere, base)
+    return program, diagnostics
+
+
+def check_base(files: Iterable[syntax.File]) -> Base:
+    """Check the files on which others stand."""
+    checker, program, found = _checked(list(files), set(), dict[str, str], None)
+    owners, broken = checker.visible.owners, tuple(sorted(checker.broken))
+    return Base(program, checker.natives, checker.defs, checker.spans, owners, broken, tuple(found))
+
+
+def _checked(
+    files: list[syntax.File], fires: set[str], elsewhere: Callable[[], dict[str, str]], base: Base | None
+) -> tuple[Checker, Program, list[Diagnostic]]:
+    sources = {**(base.program.sources if base else {}), **{f.path: f.source for f in files}}
+    places = Places(sources)
     checker = Checker(places, Visibility(places, elsewhere), Signatures(places))
     checker.signatures.classes = checker.classes
-    fires = {f.path for f in files} if firing is None else set(firing)
+    if base is not None:
+        checker.stand_on(base)
     with _deep():
-        program = _Program(checker, files, fires).check()
-    order = {f.path: i for i, f in enumerate(files)}
-    checker.diagnostics.sort(key=lambda d: (order.get(d.span.file, 0), d.span.line, d.span.column))
-    return program, checker.diagnostics
+        program = _Program(checker, files, fires, dict(base.program.ops) if base else {}).check(sources)
+    order = {path: i for i, path in enumerate(sources)}
+    found = [*(base.diagnostics if base else ()), *checker.diagnostics]
+    found.sort(key=lambda d: (order.get(d.span.file, 0), d.span.line, d.span.column))
+    return checker, program, found
 
 
 @contextmanager
@@ -250,8 +282,8 @@ class _Program:
     texts: dict[int, syntax.Rule] = field(factory=dict[int, syntax.Rule])
     packs: dict[str, PackDef] = field(factory=dict[str, PackDef])
 
-    def check(self) -> Program:
-        """Run them."""
+    def check(self, sources: dict[str, str]) -> Program:
+        """Run them. `sources`: the texts of all files."""
         checker = self.checker
         for item in self.items():
             if checker.guard(lambda item=item: checker.declare(item) or True) is None:
@@ -259,8 +291,8 @@ class _Program:
         files = {pack_of(f.path): f.path for f in self.files}
         for item in self.items(syntax.Use):
             checker.guard(lambda item=item: checker.visible.read_use(item, files))
-        for name, d in checker.defs.items():
-            checker.guard(lambda d=d: check_def(checker, d), name)
+        for d in self.items(syntax.Def):
+            checker.guard(lambda d=d: check_def(checker, d), d.name)
         self.check_ops()
         self.check_cycles()
         for item in (*self.items(syntax.Form), *self.items(syntax.Impl)):
@@ -273,7 +305,6 @@ class _Program:
             text = self.texts.get(rule.order)
             if text is not None:
                 checker.guard(lambda rule=rule, text=text: check_ends(checker, rule, text, self.rules))
-        sources = {f.path: f.source for f in self.files}
         return Program(self.ops, tuple(_distinct(self.rules)), self.packs, dict(checker.dtypes), sources)
 
     def items(self, kind: type[T] | None = None) -> list[Any]:
@@ -370,7 +401,8 @@ class _Program:
     def rival(self, item: syntax.Rule | syntax.Fusion, rival: str) -> None:
         """RW223 where `rival` is no rule or fusion of any pack."""
         checker = self.checker
-        known = {*checker.rules, *checker.fusions, *(r.name for r in self.rules)}
+        before = (n for n, op in self.ops.items() if op.is_fusion)
+        known = {*checker.rules, *checker.fusions, *before, *(r.name for r in self.rules)}
         if rival in known or rival in checker.visible.elsewhere():
             return
         place = checker.places.word(item.span, rival)

@@ -1,0 +1,98 @@
+"""Checked programs and syntax trees as JSON values, and back.
+
+The JSON is a list of nodes in which a node comes after those that it is made of: a string, number, bool or null stands
+for itself, a list is a compound, its first element says of which kind and the rest are numbers of nodes. What is one
+object stays one object. Only the classes of `core`, `dims`, `syntax` and `diagnostics` are made, by their constructors:
+reading cannot run anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, cast
+
+import attrs
+
+from fxrewrite.dsl import core, diagnostics, dims, syntax
+
+_TUPLE, _DICT, _NO_DEFAULT = "(", "{", "?"  # kinds of compounds that are no attrs class
+Maker = Callable[..., Any]
+
+
+@cache
+def _classes() -> dict[str, tuple[Maker, int]]:
+    """The classes that may be stored: module and name -> the class and the number of its fields."""
+    found: dict[str, tuple[Maker, int]] = {}
+    for module in (core, dims, diagnostics, syntax):
+        for name, cls in vars(module).items():
+            if isinstance(cls, type) and cls.__module__ == module.__name__ and attrs.has(cls):
+                found[f"{module.__name__.rpartition('.')[2]}.{name}"] = (cls, len(attrs.fields(cls)))
+    return found
+
+
+def encode(value: Any) -> list[Any]:
+    """`value` as a list of JSON values. Raises TypeError for an object of any other class."""
+    return _Encoder().run(value)
+
+
+class _Encoder:
+    """The nodes so far, and where each value lies: objects by identity, scalars by type and value."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.places: dict[Any, int] = {}
+        self.alive: list[Any] = []  # so that no identity is used twice
+        self.kinds: dict[Any, str] = {cls: name for name, (cls, _) in _classes().items()}
+
+    def run(self, value: Any) -> list[Any]:
+        self.place(value)
+        return self.nodes
+
+    def place(self, value: Any) -> int:
+        scalar = value is None or isinstance(value, str | int | float)
+        key = (type(value), repr(value)) if scalar else id(value)
+        found = self.places.get(key)
+        if found is None:
+            self.nodes.append(value if scalar else self.compound(value))
+            found = self.places[key] = len(self.nodes) - 1
+            self.alive.append(value)
+        return found
+
+    def compound(self, value: Any) -> list[Any]:
+        if value is core.NO_DEFAULT:
+            return [_NO_DEFAULT]
+        if isinstance(value, tuple):
+            return [_TUPLE, *map(self.place, cast(tuple[Any, ...], value))]
+        if isinstance(value, dict):
+            return [_DICT, *(self.place(x) for pair in cast(dict[Any, Any], value).items() for x in pair)]
+        cls: type = type(value)
+        if cls not in self.kinds:
+            raise TypeError(f"{cls.__name__} cannot be stored")
+        return [self.kinds[cls], *(self.place(getattr(value, f.name)) for f in attrs.fields(cls))]
+
+
+def decode(nodes: Any) -> Any:
+    """The value that `encode` wrote. Raises ValueError where `nodes` is not of its making."""
+    classes, made = _classes(), list[Any]()
+    try:
+        for node in nodes:
+            made.append(_made(cast(list[Any], node), made, classes) if type(node) is list else node)
+        return made[-1]
+    except (TypeError, KeyError, IndexError, AttributeError) as error:
+        raise ValueError("not an encoded value") from error
+
+
+def _made(node: list[Any], made: list[Any], classes: dict[str, tuple[Maker, int]]) -> Any:
+    kind, *rest = node
+    values = [made[i] for i in rest]
+    if kind == _TUPLE:
+        return tuple(values)
+    if kind == _DICT:
+        return dict(zip(values[::2], values[1::2], strict=True))
+    if kind == _NO_DEFAULT:
+        return core.NO_DEFAULT
+    cls, count = classes[kind]
+    if len(values) != count:
+        raise ValueError(f"{kind} has {count} fields")
+    return cls(*values)
