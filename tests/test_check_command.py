@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 import time
@@ -14,6 +16,9 @@ from click.testing import CliRunner, Result
 
 from fxrewrite.cli import VERBS, cli
 from fxrewrite.dsl import packs
+from fxrewrite.dsl.annotations import as_annotations
+from fxrewrite.dsl.diagnostics import Diagnostic, RuleError
+from fxrewrite.dsl.syntax import Span
 
 ROOT = Path(__file__).parents[1]
 TWO_FAULTS = (
@@ -145,3 +150,69 @@ def test_as_a_module() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "no pack is called" in ended.stdout
+
+
+# ---- other formats
+
+
+def test_sarif(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "a b.rw").write_text(TWO_FAULTS + "fusion g(x) = silu(x)\n")
+    result = run("check", "--format", "sarif", "a b.rw")
+    assert result.exit_code == 1
+    log = json.loads(result.output)
+    assert log["version"] == "2.1.0"
+    assert log["$schema"].endswith("sarif-schema-2.1.0.json")
+    (made,) = log["runs"]
+    rules = made["tool"]["driver"]["rules"]
+    assert {r["id"] for r in rules} == {"RW205", "RW208", "RW310"}
+    assert all(r["shortDescription"]["text"] and r["help"]["text"] for r in rules)
+    for result_ in made["results"]:
+        assert rules[result_["ruleIndex"]]["id"] == result_["ruleId"]
+        assert result_["level"] == "error"
+        place = result_["locations"][0]["physicalLocation"]
+        assert place["artifactLocation"]["uri"] == "a%20b.rw"
+        assert place["region"].keys() == {"startLine", "startColumn", "endLine", "endColumn"}
+    first = made["results"][0]
+    assert first["message"]["text"] == "unknown op `quant_fp8_token`; did you mean `quant_fp8_tensor`?"
+    region = first["locations"][0]["physicalLocation"]["region"]
+    assert (region["startLine"], region["startColumn"], region["endColumn"]) == (1, 15, 30)
+    (twice,) = [r for r in made["results"] if r["ruleId"] == "RW208"]
+    (related,) = twice["relatedLocations"]
+    assert related["physicalLocation"]["region"]["startLine"] == 2
+    assert related["message"]["text"] == "g is declared here"
+
+
+def test_sarif_of_nothing_wrong(run: Callable[..., Result]) -> None:
+    (made,) = json.loads(run("check", "--format", "sarif").output)["runs"]
+    assert made["results"] == []
+
+
+def test_workflow_annotations(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "a,b.rw").write_text(TWO_FAULTS)
+    result = run("check", "--format", "github", "a,b.rw")
+    assert result.exit_code == 1
+    assert result.output.splitlines() == [
+        "::error file=a%2Cb.rw,line=1,endLine=1,col=15,endColumn=30,title=RW205::unknown op `quant_fp8_token`"
+        "%0Ahint: did you mean `quant_fp8_tensor`?",
+        "::error file=a%2Cb.rw,line=2,endLine=2,col=55,endColumn=56,title=RW310::`recip` of quant_fp8_static is a bool,"
+        " not `1`%0Ahint: write `true` or `false`",
+    ]
+
+
+def test_what_annotations_may_not_hold_is_escaped() -> None:
+    span = Span("c:\\a.rw", 1, 1, 2, 1)
+    told = as_annotations([Diagnostic("RW129", "100 % of\r\nit: a,b", span, severity="note")])
+    assert told == "::notice file=c%3A\\a.rw,line=1,endLine=2,title=RW129::100 %25 of%0D%0Ait: a,b"
+
+
+def test_an_error_of_rules_is_pickled_and_copied() -> None:
+    with pytest.raises(RuleError) as raised:
+        packs.load(["absent.rw"])
+    pickled = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 (our own bytes)
+    for made in (pickled, copy.deepcopy(raised.value), copy.copy(raised.value)):
+        assert type(made) is RuleError
+        assert (made.diagnostics, made.sources, str(made)) == (
+            raised.value.diagnostics,
+            raised.value.sources,
+            str(raised.value),
+        )

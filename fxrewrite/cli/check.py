@@ -1,4 +1,4 @@
-"""`fxrewrite check [FILES...]`: what is wrong with files of rules, with carets, as text or JSON."""
+"""`fxrewrite check [FILES...]`: what is wrong with files of rules, as text with carets, JSON, SARIF or annotations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,21 @@ import click
 
 from fxrewrite.cli.exits import FINDINGS, MISUSE, UNREADABLE
 from fxrewrite.dsl import packs
+from fxrewrite.dsl.annotations import as_annotations
 from fxrewrite.dsl.core import Program
 from fxrewrite.dsl.diagnostics import Diagnostic
+from fxrewrite.dsl.sarif import as_sarif
 
 SCHEMA = 1  # of the JSON object; it grows only by new members
+FORMATS = ("text", "json", "sarif", "github")
 
 
 @click.command("check")
 @click.argument("files", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def command(files: tuple[str, ...], as_json: bool) -> None:
+@click.option("--format", "how", type=click.Choice(FORMATS), default="text", help="How findings are written.")
+@click.option("--json", "how", flag_value="json", help="The same as --format json.")
+@click.option("--notes", is_flag=True, help="Show notes as text too: what is legal and perhaps not meant.")
+def command(files: tuple[str, ...], how: str, notes: bool) -> None:
     """Check FILES: .rw files, folders of them, or names of shipped packs. Without FILES, the shipped packs.
 
     Files are checked together, beside the vocabulary and the packs that they `use`. The exit code is 1 where something
@@ -30,13 +36,19 @@ def command(files: tuple[str, ...], as_json: bool) -> None:
     """
     named = _expanded(files) or list(packs.shipped())
     program, found = packs.check_packs(named)
-    if as_json:
-        click.echo(json.dumps(as_object(named, program, found), indent=2))
-    else:
-        click.echo(as_text(named, program, found))
+    shown = [d for d in found if notes or how != "text" or d.severity != "note"]
+    click.echo(_formatted(how, named, program, shown))
     if any(d.code in UNREADABLE for d in found):
         sys.exit(MISUSE)
     sys.exit(FINDINGS if any(d.severity == "error" for d in found) else 0)
+
+
+def _formatted(how: str, named: Sequence[str], program: Program, found: Sequence[Diagnostic]) -> str:
+    if how == "json":
+        return json.dumps(as_object(named, program, found), indent=2)
+    if how == "sarif":
+        return json.dumps(as_sarif(found, version("fxrewrite")), indent=2)
+    return as_annotations(found) if how == "github" else as_text(named, program, found)
 
 
 def _expanded(files: tuple[str, ...]) -> list[str]:

@@ -68,6 +68,10 @@ class RuleError(Exception):
         self.sources = dict(sources or {})
         super().__init__("\n".join(d.render(self.sources) for d in self.diagnostics))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickling and copying: made again from its diagnostics, not from its text."""
+        return type(self), (self.diagnostics, self.sources)
+
 
 def span_json(span: Span) -> dict[str, Any]:
     """`span` as JSON members."""
