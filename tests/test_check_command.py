@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fxrewrite.cli import VERBS, cli
-from fxrewrite.dsl import packs
+from fxrewrite.dsl import packs, sources
 from fxrewrite.dsl.annotations import as_annotations
 from fxrewrite.dsl.diagnostics import Diagnostic, RuleError
 from fxrewrite.dsl.syntax import Span
@@ -125,8 +125,8 @@ def test_every_verb_is_there(run: Callable[..., Result]) -> None:
 
 
 def test_what_is_no_file_is_said() -> None:
-    _, (found,) = packs.read_file(ROOT)
-    assert found.code == "RW001"
+    found = sources.read(ROOT).trouble
+    assert found is not None and found.code == "RW001"
 
 
 @pytest.mark.parametrize("args", [["--help"], ["check"], ["check", "--json"]], ids=" ".join)

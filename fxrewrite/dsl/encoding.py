@@ -51,7 +51,7 @@ class _Encoder:
 
     def place(self, value: Any) -> int:
         scalar = value is None or isinstance(value, str | int | float)
-        key = (type(value), repr(value)) if scalar else id(value)
+        key: Any = (type(value), repr(value)) if scalar else id(value)
         found = self.places.get(key)
         if found is None:
             self.nodes.append(value if scalar else self.compound(value))
@@ -66,7 +66,7 @@ class _Encoder:
             return [_TUPLE, *map(self.place, cast(tuple[Any, ...], value))]
         if isinstance(value, dict):
             return [_DICT, *(self.place(x) for pair in cast(dict[Any, Any], value).items() for x in pair)]
-        cls: type = type(value)
+        cls = cast(type[Any], type(value))
         if cls not in self.kinds:
             raise TypeError(f"{cls.__name__} cannot be stored")
         return [self.kinds[cls], *(self.place(getattr(value, f.name)) for f in attrs.fields(cls))]

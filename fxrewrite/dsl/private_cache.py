@@ -40,6 +40,17 @@ def store(name: str, value: Any) -> None:
         _write(folder / name, _digest(body) + b"\n" + body)
 
 
+def prune(pattern: str, keep: int) -> None:
+    """Remove all but the `keep` newest of the values whose names match a glob pattern."""
+    folder = _folder()
+    if folder is None:
+        return
+    with contextlib.suppress(OSError):
+        found = sorted(folder.glob(pattern), key=lambda p: p.lstat().st_mtime_ns, reverse=True)
+        for path in found[keep:]:
+            path.unlink(missing_ok=True)
+
+
 def _write(path: Path, content: bytes) -> None:
     import tempfile  # only a cold start pays for it
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from fxrewrite.dsl import digest, packs, syntax
+from fxrewrite.dsl import digest, sources
 from fxrewrite.dsl.core import Attribute, Dtype, OpDef, Program, ResultInfo
 from fxrewrite.dsl.evaluate import UNKNOWN, Bindings, EvaluationError, bind, evaluate, evaluate_bound, value
 from fxrewrite.dsl.scalars import sizes
@@ -116,10 +116,8 @@ def _may_take_name(program: Program, name: str) -> bool:
 @cache
 def shipped_names() -> dict[str, str]:
     """The shipped ops and fusions: name to the text of the file that declares it."""
-    files, _ = packs.resolve(packs.shipped())
-    vocabulary, _ = packs.vocabulary()
-    declared = (syntax.Op, syntax.Fusion)
-    return {i.name: f.source for f in (*vocabulary, *files) for i in f.items if isinstance(i, declared)}
+    files = (*sources.vocabulary_sources(), *map(sources.shipped_source, sources.shipped()))
+    return {name: file.text for file in files for name in file.declares("op", "fusion")}
 
 
 # ---- one op

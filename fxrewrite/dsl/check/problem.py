@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from fxrewrite.dsl.diagnostics import Diagnostic, Related
@@ -23,5 +22,7 @@ class Broken(Exception):
 
 def closest(name: str, known: Iterable[str]) -> str:
     """A hint that names what is spelled almost like `name`, or nothing."""
+    import difflib  # only a mistake pays for it
+
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"did you mean `{close[0]}`?" if close else ""

@@ -24,6 +24,7 @@ from fxrewrite.dsl.check.termination import check_ends
 from fxrewrite.dsl.check.visible import Visibility, is_vocabulary, pack_of
 from fxrewrite.dsl.core import OpDef, PackDef, Program, RuleDef, Scalar, TensorType
 from fxrewrite.dsl.diagnostics import Diagnostic, Related
+from fxrewrite.dsl.schemas.snapshot import Schemas, Snapshot
 
 T = TypeVar("T")
 STAGES = ("canonicalize", "fuse", "lower")
@@ -49,6 +50,8 @@ class Checker:
     broken: set[str] = field(factory=set[str])
     refused: list[syntax.Item] = field(factory=list[syntax.Item])
     diagnostics: list[Diagnostic] = field(factory=list[Diagnostic])
+    schemas: Schemas = field(factory=Snapshot)
+    noted: dict[str, set[str]] = field(factory=dict[str, set[str]])  # file that gets notes -> ops with a note
 
     def stand_on(self, base: Base) -> None:
         """Take over what was checked before."""
@@ -134,6 +137,16 @@ class Checker:
             if any(o.name == name for o in self.signature(call.op).operands):
                 return f"{call.op} has an operand of that name: give it on the left"
         return ""
+
+    def remark(self, op: str, span: syntax.Span) -> None:
+        """Note once a file what a check of the calls of a torch op leaves open."""
+        noted = self.noted.get(span.file)
+        if noted is None or op in noted:
+            return
+        noted.add(op)
+        found = self.schemas.remark(op)
+        if found is not None:
+            self.diagnostics.append(Diagnostic(found.code, found.message, span, found.hint, severity="note"))
 
     def is_constant(self, name: str, file: str) -> bool:
         """Is `name` a dtype, or a class that the file may use?"""
@@ -223,11 +236,13 @@ def check(
     return program, diagnostics
 
 
-def check_base(files: Iterable[syntax.File]) -> Base:
-    """Check the files on which others stand."""
-    checker, program, found = _checked(list(files), set(), dict[str, str], None)
+def check_base(parsed: Iterable[tuple[syntax.File, Iterable[Diagnostic]]]) -> Base:
+    """Check the files on which others stand, each with what was wrong with its text."""
+    parsed = list(parsed)
+    checker, program, found = _checked([f for f, _ in parsed], set(), dict[str, str], None)
+    wrong = (*(d for _, ds in parsed for d in ds), *found)
     owners, broken = checker.visible.owners, tuple(sorted(checker.broken))
-    return Base(program, checker.natives, checker.defs, checker.spans, owners, broken, tuple(found))
+    return Base(program, checker.natives, checker.defs, checker.spans, owners, broken, wrong)
 
 
 def _checked(

@@ -1,0 +1,116 @@
+"""Files of rules as text: where the shipped ones lie, what they declare, and the texts that a list of packs means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from attrs import frozen
+
+from fxrewrite.dsl.check.problem import closest
+from fxrewrite.dsl.diagnostics import Diagnostic
+from fxrewrite.dsl.syntax import Span
+
+DEFAULT = ("noop", "norm_quant", "act_quant")  # what "default" stands for, in order
+SUFFIX = ".rw"
+_DECLARED = re.compile(r"^(op|fusion|def|native|rule)[ ]+([A-Za-z_]\w*)", re.M)  # an item starts at column 0
+
+
+@frozen
+class Source:
+    """A text, the name that its places carry, and what was wrong with reading it."""
+
+    name: str
+    text: str = ""
+    trouble: Diagnostic | None = None
+
+    def declares(self, *kinds: str) -> list[str]:
+        """The names of its items (of these kinds), read off the text: nothing is parsed for it."""
+        return [name for kind, name in _DECLARED.findall(self.text) if not kinds or kind in kinds]
+
+
+@cache
+def shipped_folder() -> Path:
+    """The folder of the shipped `.rw` files."""
+    spec = find_spec("fxrewrite_patterns")
+    if spec is not None and spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations)))
+    return Path(__file__).parents[2] / "patterns"
+
+
+@cache
+def shipped() -> dict[str, Path]:
+    """The shipped packs by name."""
+    return {p.stem: p for p in sorted(shipped_folder().glob("*" + SUFFIX))}
+
+
+@cache
+def shipped_source(name: str) -> Source:
+    """The text of a shipped pack."""
+    return read(shipped()[name], f"patterns/{name}{SUFFIX}")
+
+
+@cache
+def vocabulary_sources() -> tuple[Source, ...]:
+    """The texts of the vocabulary, which every file sees."""
+    paths = sorted((shipped_folder() / "vocab").glob("*" + SUFFIX))
+    return tuple(read(p, f"patterns/vocab/{p.name}") for p in paths)
+
+
+def read(path: Path, shown: str | None = None) -> Source:
+    """Read one file. RW001 where it cannot be read, RW131 where it is no text."""
+    name = shown or str(path)
+    try:
+        if path.exists() and not path.is_file():
+            return Source(name, "", _trouble("RW001", name, f"cannot read {name}: it is no file"))
+        return Source(name, path.read_text(encoding="utf-8"))
+    except OSError as error:
+        return Source(name, "", _trouble("RW001", name, f"cannot read {name}: {error.strerror}"))
+    except UnicodeDecodeError:
+        return Source(name, "", _trouble("RW131", name, f"{name} is not UTF-8 text"))
+    except ValueError:  # a NUL in the name
+        return Source(name, "", _trouble("RW001", name, "cannot read a file of such a name"))
+
+
+def _trouble(code: str, name: str, message: str, hint: str = "") -> Diagnostic:
+    return Diagnostic(code, message, Span(name, 1, 1, 1, 1), hint)
+
+
+def named(packs: Iterable[str | Path]) -> list[Source]:
+    """The texts that `packs` names, each once, in order: "default", names of shipped packs, paths.
+
+    A file of the vocabulary is nothing to add. RW002 for a name that is none of these.
+    """
+    found: dict[str, Source] = {}
+    for pack in packs:
+        for one in DEFAULT if pack == "default" else (str(pack),):
+            source = _source(one)
+            if source is not None:
+                found.setdefault(source.name, source)
+    return list(found.values())
+
+
+def _source(name: str) -> Source | None:
+    if name in shipped():
+        return shipped_source(name)
+    place = _place_of(Path(name))
+    if place is not None:
+        return None if place == "vocabulary" else shipped_source(place)
+    if name.endswith(SUFFIX) or Path(name).is_file():
+        return read(Path(name))
+    hint = closest(name, shipped()) or f"shipped packs: {', '.join(shipped())}; a file ends in .rw"
+    return Source(name, "", _trouble("RW002", name, f"no pack is called `{name}`", hint))
+
+
+def _place_of(path: Path) -> str | None:
+    """The name of the shipped pack that a path is, or "vocabulary" for a file of that."""
+    try:
+        folder, whole = shipped_folder().resolve(), path.resolve()
+    except (OSError, ValueError):
+        return None
+    if whole.suffix != SUFFIX or not whole.is_relative_to(folder):
+        return None
+    return "vocabulary" if whole.parent == folder / "vocab" else whole.stem if whole.parent == folder else None

@@ -1,0 +1,127 @@
+"""Checked programs are kept between runs, and a cache can only save time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from fxrewrite.dsl import packs, private_cache, remembered, sources, syntax
+from fxrewrite.dsl.core import Program
+from fxrewrite.dsl.encoding import decode, encode
+
+LINE = "fusion mine(x, s) = silu(x) |> quant_fp8_static(s)\n"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own for each test."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("FXREWRITE_CACHE_DIR", str(folder))
+    packs.vocabulary.cache_clear()
+    return folder
+
+
+def stored(cache: Path) -> list[Path]:
+    return sorted(cache.glob("checked-*.json"))
+
+
+def checked(monkeypatch: pytest.MonkeyPatch, *given: str) -> tuple[Program, int]:
+    """The program, and how often something was checked for it."""
+    made: list[object] = []
+    real = packs._check
+    with monkeypatch.context() as patched:
+        patched.setattr(packs, "_check", lambda packs: made.append(packs) or real(packs))
+        program, _ = packs.check_packs(given)
+    return program, len(made)
+
+
+def test_every_shipped_program_survives_json() -> None:
+    program, diagnostics = packs.check_packs(packs.shipped())
+    assert decode(encode((program, tuple(diagnostics)))) == (program, tuple(diagnostics))
+
+
+def test_the_second_time_nothing_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, ran = checked(monkeypatch, "default")
+    again, ran_again = checked(monkeypatch, "default")
+    assert (ran, ran_again) == (1, 0) and again == first
+
+
+def test_what_differs_is_checked_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "mine.rw"
+    path.write_text(LINE)
+    assert checked(monkeypatch, str(path))[1] == 1
+    assert checked(monkeypatch, str(path))[1] == 0
+    path.write_text(LINE.replace("mine", "ours"))
+    program, ran = checked(monkeypatch, str(path))
+    assert ran == 1 and "ours" in program.ops and "mine" not in program.ops
+    assert checked(monkeypatch, "default", str(path))[1] == 1  # another list of packs
+    monkeypatch.setattr(remembered, "_code", lambda: b"another state of the code")
+    assert checked(monkeypatch, str(path))[1] == 1
+
+
+def test_findings_are_kept_but_not_those_of_a_missing_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wrong, absent = tmp_path / "wrong.rw", tmp_path / "absent.rw"
+    wrong.write_text("fusion f(x) = silly(x)\n")
+    first = packs.check_packs([str(wrong)])[1]
+    assert checked(monkeypatch, str(wrong))[1] == 0 and packs.check_packs([str(wrong)])[1] == first
+    assert [d.code for d in packs.check_packs([str(absent)])[1]] == ["RW001"]
+    absent.write_text(LINE)
+    assert packs.check_packs([str(absent)])[1] == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda p: p.write_bytes(p.read_bytes()[: p.stat().st_size // 2]),
+        lambda p: p.write_bytes(b""),
+        lambda p: private_cache.store(p.name, ["core.Program"]),
+        lambda p: private_cache.store(p.name, [["core.Program", 5, 5, 5, 5, 5]]),
+        lambda p: private_cache.store(p.name, [["posix.system", 0]]),
+        lambda p: private_cache.store(p.name, [1, 2, ["(", 0, 1]]),
+        lambda p: private_cache.store(p.name, {"a": 1}),
+        lambda p: p.chmod(0o666),
+        lambda p: (p.unlink(), p.symlink_to("/dev/null")),
+        lambda p: (p.unlink(), p.mkdir()),
+    ],
+    ids=range(10),
+)
+def test_a_damaged_or_foreign_cache_is_as_none(damage: object, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    first, _ = packs.check_packs(["default"])
+    for path in stored(cache):
+        damage(path)  # type: ignore[operator]
+    packs.vocabulary.cache_clear()
+    again, ran = checked(monkeypatch, "default")
+    assert ran == 1 and again == first
+
+
+def test_old_results_go(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "KEPT", 4)
+    for i in range(8):
+        path = tmp_path / "mine.rw"
+        path.write_text(LINE.replace("mine", f"mine{i}"))
+        packs.check_packs([str(path)])
+    assert len(stored(cache)) == 4
+
+
+def _load(folder: str, many: int) -> int:
+    os.environ["FXREWRITE_CACHE_DIR"] = folder
+    packs.vocabulary.cache_clear()
+    return sum(len(packs.load(["default"]).rules) for _ in range(many))
+
+
+def test_two_processes_write_at_once(cache: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        counts = pool.starmap(_load, [(str(cache), 3)] * 2)
+    assert counts == [3 * len(packs.load(["default"]).rules)] * 2
+
+
+def test_names_are_read_off_the_text() -> None:
+    """What stands for parsing a pack finds what parsing finds."""
+    for source in (*sources.vocabulary_sources(), *map(sources.shipped_source, packs.shipped())):
+        file, _ = packs.parsed(source)
+        assert source.declares("op", "fusion", "def", "native") == [
+            i.name for i in file.items if isinstance(i, syntax.Op | syntax.Fusion | syntax.Def | syntax.Native)
+        ]
