@@ -497,8 +497,8 @@ def test_each_binds_lists() -> None:
 
 
 def test_names_inside_an_each_are_lists_where_lists_are_used() -> None:
-    made = packs.load(["noop"])
-    r = next(r for r in made.rules if r.name == "slices_to_split")
+    text = "*y => split(x, sizes(a, b), d) where each y = slice(x, d, a, b) requires covers(a, b, x.shape[d])\n"
+    (r,) = program(text).rules
     (each,), (split,) = r.left, r.right
     assert isinstance(each, Each)
     assert each.lists == ("a", "b")  # x and d are one value: the right side uses them so
@@ -509,8 +509,8 @@ def test_names_inside_an_each_are_lists_where_lists_are_used() -> None:
 
 
 def test_a_split_whose_axis_a_rule_binds_is_the_torch_op() -> None:
-    made = packs.load(["noop"])
-    r = next(r for r in made.rules if r.name == "split_of_split")
+    text = "y, p, q => split(x, [l, m, n], d) where (y, t) = split(x, [l, _], d), (p, q) = split(t, [m, n], d)\n"
+    (r,) = program(text).rules
     assert all(isinstance(t, Extern) and t.call.op == "aten.split_with_sizes.default" for t in (*r.left, *r.right))
     assert [t.returned for t in r.right if isinstance(t, Extern)] == [0, 1, 2]
 
