@@ -166,10 +166,14 @@ def fold(op: str, args: tuple[Any, ...]) -> Scalar:
 
 
 def present(conds: tuple[Scalar, ...]) -> frozenset[str]:
-    """The optional operands that the conditions say are there."""
+    """The optional operands and attributes that the conditions say are there."""
     found: set[str] = set()
     for c in conds:
         inner = c.args[0] if isinstance(c, Apply) and c.op == "not" else None
-        if isinstance(inner, Apply) and inner.op == "is_none" and isinstance(inner.args[0], Operand):
+        if not isinstance(inner, Apply):
+            continue
+        if inner.op == "is_none" and isinstance(inner.args[0], Operand):
+            found.add(inner.args[0].name)
+        if inner.op == "==" and isinstance(inner.args[0], Ref) and inner.args[1] == Lit(None):
             found.add(inner.args[0].name)
     return frozenset(found)

@@ -8,6 +8,7 @@ from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check import defs
 from fxrewrite.dsl.check.builtins import DTYPES
 from fxrewrite.dsl.check.expressions import Elaborator
+from fxrewrite.dsl.check.places import names_in
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.scope import Item, Scope, Value
 from fxrewrite.dsl.core import UNKNOWN, DtypeVar, Operand, Ref
@@ -28,16 +29,27 @@ def check_def(checker: Checker, d: syntax.Def) -> None:
     outer = Scope(item, d.span.file, matched=True)
     args: list[Any] = []
     for p in params:
-        outer.names[p.name] = _own(checker, item, p)
+        outer.names[p.name] = _own(checker, item, p, d.params)
         args.append(syntax.Var(p.span, p.name))
     defs.expand(
         elab, syntax.Call(d.span, d.name, tuple(args), (), False, checker.places.word(d.span, d.name)), outer, None
     )
+    _all_used(checker, d)
 
 
-def _own(checker: Checker, item: Item, p: syntax.Param) -> Value:
+def _all_used(checker: Checker, d: syntax.Def) -> None:
+    """RW221 where neither the text nor a type uses a parameter."""
+    params = (*d.params.operands, *d.params.attributes)
+    used = {v.name for v in names_in((d.equations, d.where, tuple(p.type for p in params if p.type)))}
+    for p in params:
+        if p.name not in used and not p.name.startswith("_"):
+            place = checker.places.word(p.span, p.name)
+            raise Problem("RW221", f"the definition of {d.name} does not use `{p.name}`", place, "remove it, or use it")
+
+
+def _own(checker: Checker, item: Item, p: syntax.Param, params: syntax.Params) -> Value:
     """A parameter as the text of the `def` sees it before anything is known of a call."""
-    declared = checker.param_type(p)
+    declared = checker.param_type(p, params)
     if isinstance(declared, str):
         return DtypeVar(p.name, tuple(DTYPES)) if declared == "dtype" else Ref(p.name)
     type_ = declared or UNKNOWN

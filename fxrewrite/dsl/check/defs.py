@@ -63,7 +63,8 @@ def _scope(elab: Elaborator, d: syntax.Def, e: syntax.Call, scope: Scope, first:
         elab.item, d.span.file, matched=scope.matched, expand=scope.expand, caller=scope, present=scope.present,
         element=scope.element, prefix=f"{scope.prefix}{d.name}.",
     )  # fmt: skip
-    numbers_first = sorted(params, key=lambda p: not isinstance(elab.checker.param_type(p), str))  # dims use them
+    types = {p.name: elab.checker.param_type(p, d.params) for p in params}
+    numbers_first = sorted(params, key=lambda p: not isinstance(types[p.name], str))  # dims use them
     for p in numbers_first:
         value, at = given[p.name]
         inner.names[p.name] = _bind(elab, d, p, value, at, instance)
@@ -117,7 +118,7 @@ def _dim(instance: Instance, name: str, renamed: str) -> Any:
 
 
 def _bind(elab: Elaborator, d: syntax.Def, p: syntax.Param, value: Value, at: Any, instance: Instance) -> Value:
-    declared = elab.checker.param_type(p)
+    declared = elab.checker.param_type(p, d.params)
     what = f"`{p.name}` of {d.name}"
     if isinstance(declared, str):
         scalar = elab.as_scalar(value, at, Scope(elab.item, d.span.file))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define
 
 from fxrewrite.dsl import dims, syntax
-from fxrewrite.dsl.check import arguments, build, calls, conditions, names, shapes, typing
+from fxrewrite.dsl.check import arguments, build, calls, conditions, kinds, names, shapes, torch_builtins, typing
 from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.scope import Item, Listed, Many, Scope, Value
@@ -129,9 +129,9 @@ class Elaborator:
         found: list[Scalar] = []
         for e in es:
             value = self.condition(e, scope)
-            if not is_condition(value):
+            if not is_condition(value) or kinds.kind_of(self, value) not in (None, "bool"):
                 hint = "a condition compares: `n == 4`, `x.dtype == bf16`, `w != none`"
-                raise Problem("RW310", f"{said(e)} is no condition", e.span, hint)
+                raise Problem("RW310", f"{kinds.shown(self, e)} is no condition", e.span, hint)
             found.append(value)
         return tuple(conditions.conjuncts(found))
 
@@ -151,6 +151,9 @@ class Elaborator:
             name = e.name if isinstance(e, syntax.Var) else None
             for v in value.values if isinstance(value, Many) else (value,):
                 made = v if isinstance(v, Extern) else self.as_term(v, e)
+                if isinstance(made, Number | Nothing):
+                    raise Problem("RW310", f"{kinds.shown(self, e)} is no tensor: an output is one", e.span,
+                                  "give a tensor; a constant one is `zeros([T, D], f32)`")  # fmt: skip
                 out.append((name or self.result_name(v), made, e))
         return out
 
@@ -167,6 +170,9 @@ class Elaborator:
             raise Problem("RW307", f"{what} may not be `none`, and `{term.name}` may", span, hint)
         if isinstance(term, Nothing):
             raise Problem("RW307", f"{what} may not be `none`", span, "give a tensor")
+        if isinstance(term, Operand) and term.name in self.item.texts:
+            hint = f"declare it with the type of a tensor: `{term.name}: real[*B, D]`"
+            raise Problem("RW310", f"{what} is a tensor, and `{term.name}` is a str", span, hint)
         self.item.needs(term)
 
     def typed(self, term: Term, type_: Any) -> Term:
@@ -209,15 +215,17 @@ def _binary(elab: Elaborator, e: syntax.Binary, scope: Scope) -> Value:
     left, right = elab.value(e.left, scope), elab.value(e.right, scope)
     left, right = single(left), single(right)
     if any(isinstance(v, (*TERMS, Many)) for v in (left, right)):
-        return _tensors(elab, e, left, right)
+        return _tensors(elab, e, left, right, scope)
     a, b = (_operand_of_arithmetic(elab, v, part) for v, part in ((left, e.left), (right, e.right)))
+    kinds.must_not_divide_by_zero(e.op, b, e.right)
     return arithmetic(e.op, a, b)
 
 
-def _tensors(elab: Elaborator, e: syntax.Binary, left: Value, right: Value) -> Value:
+def _tensors(elab: Elaborator, e: syntax.Binary, left: Value, right: Value, scope: Scope) -> Value:
     a, b = elab.as_term(left, e.left), elab.as_term(right, e.right)
     for term, part in ((a, e.left), (b, e.right)):
         elab.present(term, f"an operand of `{e.op}`", part.span)
+        kinds.must_be_number(elab, term, part, scope)
     if e.op == "@":
         return typing.matmul(elab.item, a, b, e.span)
     if e.op not in OPERATORS:
@@ -251,7 +259,7 @@ def _unary(elab: Elaborator, e: syntax.Unary, scope: Scope) -> Value:
 
 def _compare(elab: Elaborator, e: syntax.Compare, scope: Scope) -> Value:
     result: Scalar = conditions.TRUE
-    left = elab.condition(e.first, scope)
+    left, left_e = elab.condition(e.first, scope), e.first
     for op, right_e in e.rest:
         right = elab.condition(right_e, scope)
         if op in ("==", "!="):
@@ -259,8 +267,9 @@ def _compare(elab: Elaborator, e: syntax.Compare, scope: Scope) -> Value:
             test = conditions.negate(test) if op == "!=" else test
         else:
             test = conditions.compare(op, conditions.constant(left), conditions.constant(right))
+        kinds.may_be_compared(elab, op, (left, right), (left_e, right_e))
         result = conditions.both(result, test)
-        left = right
+        left, left_e = right, right_e
     return result
 
 
@@ -286,6 +295,8 @@ def _member(elab: Elaborator, e: syntax.Member, scope: Scope) -> Value:
         choices: list[Any] = [Dtype(m) for m in classes[e.choices]]
     else:
         choices = [elab.condition(c, scope) for c in e.choices]
+        for choice, text in zip(choices, e.choices):
+            kinds.may_be_compared(elab, "==", (item, choice), (e.item, text))
     result: Scalar = conditions.FALSE
     for choice in choices:
         result = conditions.either(result, _equal(elab, item, choice))
@@ -337,6 +348,7 @@ def _finfo(elab: Elaborator, e: syntax.Attr, call: syntax.Call, scope: Scope) ->
 def _proj(elab: Elaborator, e: syntax.Proj, scope: Scope) -> Value:
     value = elab.value(e.value, scope)
     if isinstance(value, Extern):
+        elab.item.returns.check(value.call, e.index, stage_span(e.value))
         return elab.item.intern(Extern(value.call, e.index, None, UNKNOWN, e.span))
     many = value.values if isinstance(value, Many | Listed) else (value,)
     if e.index >= len(many):
@@ -351,27 +363,45 @@ def _index(elab: Elaborator, e: syntax.Index, scope: Scope) -> Value:
     value = elab.one(e.value, scope)
     last = e.items[-1]
     if len(e.items) == 2 and isinstance(e.items[0], syntax.Rest) and isinstance(last, syntax.Slice):
-        bounds = [None if b is None else elab.scalar(b, scope) for b in (last.start, last.stop, last.step)]
+        bounds = [None if b is None else _slice_bound(elab, b, scope) for b in (last.start, last.stop, last.step)]
         x = elab.as_term(value, e.value)
         elab.present(x, "what is sliced", e.value.span)
         return shapes.slice_last(elab.item, x, bounds[0], bounds[1], bounds[2], e.span)
     if len(e.items) == 1 and not isinstance(last, syntax.Rest | syntax.Slice):
         if isinstance(value, Apply) and value.op == "shape":
-            return _size(elab, value, elab.scalar(last, scope))
+            return _size(elab, value, elab.scalar(last, scope), e)
         if isinstance(value, Ref | Apply | Lit):
             return Apply("item", (value, elab.scalar(last, scope)))
+        at = elab.one(last, scope)
+        if isinstance(value, TERMS) and isinstance(at, TERMS):
+            return torch_builtins.index(elab.item, elab.as_term(value, e.value), elab.as_term(at, last), e.span)
     raise Problem(
         "RW129", "an index is `[..., a:b:c]` on the last axis", e.span, "`x[..., :D]`; other axes: `slice(x, d, a, b)`"
     )
 
 
-def _size(elab: Elaborator, shape: Apply, at: Scalar) -> Scalar:
+def _slice_bound(elab: Elaborator, e: Any, scope: Scope) -> Scalar:
+    found = elab.scalar(e, scope)
+    kinds.must_be_whole(elab, found, e, "a bound of a slice", "`x[..., :D]`")
+    return found
+
+
+def _size(elab: Elaborator, shape: Apply, at: Scalar, e: syntax.Index) -> Scalar:
     known = elab.item.type_of(shape.args[0]).shape
+    _on_an_axis(known, at, e)
     if isinstance(at, Lit) and isinstance(at.value, int) and known is not None and -len(known) <= at.value < len(known):
         found = known[at.value]
         if isinstance(found, Dim) and (at.value < 0 or not any(isinstance(d, Star) for d in known)):
             return Size(found)
     return Apply("shape", (shape.args[0], at))
+
+
+def _on_an_axis(known: Any, at: Scalar, e: syntax.Index) -> None:
+    """RW303 where a shape has no such axis."""
+    ranked = known is not None and not any(isinstance(d, Star) for d in known)
+    if ranked and isinstance(at, Lit) and isinstance(at.value, int) and not -len(known) <= at.value < len(known):
+        message = f"{shapes.show(known)} has no axis {at.value}"
+        raise Problem("RW303", message, e.items[-1].span, "`-1` is the last axis")
 
 
 # ---- lists and alternatives

@@ -12,6 +12,7 @@ from fxrewrite.dsl.check.connected import connected
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.places import names_in, outputs_span, parts_of
 from fxrewrite.dsl.check.problem import Problem
+from fxrewrite.dsl.check.properties import properties
 from fxrewrite.dsl.check.rowwise import rowwise
 from fxrewrite.dsl.check.scope import Item, Scope
 from fxrewrite.dsl.check.signatures import determined
@@ -72,7 +73,7 @@ def check_fusion(checker: Checker, f: syntax.Fusion) -> OpDef:
     _determined(checker, f, operands, attributes)
     results = _results(checker, f, outputs, terms)
     case = Case("definition", terms, (), requires, named, span=f.span)
-    ops.properties(checker, f.properties, f.name, {o.name for o in operands}, {a.name for a in attributes})
+    properties(checker, f.properties, f.name, operands, attributes)
     return OpDef(
         f.name, operands, attributes, results, (case,), requires=requires, rowwise=rowwise(checker, terms, operands),
         is_fusion=True, contract=f.contract, doc=f.doc, span=f.span, effects=effects(checker, terms),
@@ -93,7 +94,7 @@ def given_equations(elab: Elaborator, requires: tuple[Any, ...], scope: Scope) -
 
 def _operands(checker: Checker, f: syntax.Fusion, item: Item, scope: Scope) -> set[str]:
     """Declare the parameters; the names of those with a written type."""
-    own = set(item.own)
+    own = {n: a.type for n, a in item.own.items()}
     for name, a in item.own.items():
         scope.names[name] = Ref(name)
         item.solver.used.add(name)
@@ -108,6 +109,8 @@ def _operands(checker: Checker, f: syntax.Fusion, item: Item, scope: Scope) -> s
             scope.names[p.name] = item.intern(Operand(p.name, UNKNOWN, False, p.star, span=p.span))
             continue
         written.add(p.name)
+        if info.kind == "str":
+            item.texts.add(p.name)
         ops.declare_dims(item, scope, info.type)
         ops.declare_class(item, scope, info.type, rigid=False)
         scope.names[p.name] = item.intern(Operand(p.name, info.type, info.optional, p.star, span=p.span))

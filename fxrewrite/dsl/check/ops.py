@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.check import conditions
+from fxrewrite.dsl.check import conditions, packing, samples
 from fxrewrite.dsl.check.contradiction import domain, never
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.places import names_in, outputs_span
-from fxrewrite.dsl.check.problem import Problem, closest
+from fxrewrite.dsl.check.problem import Problem
+from fxrewrite.dsl.check.properties import properties
 from fxrewrite.dsl.check.scope import Item, Scope
 from fxrewrite.dsl.check.signatures import determined, say
+from fxrewrite.dsl.check.solver import show
 from fxrewrite.dsl.check.spellings import Spell, map_pins, spelled_at, spelling
 from fxrewrite.dsl.check.terms import names_of
 from fxrewrite.dsl.check.zonk import Zonk
@@ -39,8 +41,6 @@ from fxrewrite.dsl.wording import said
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.program import Checker
 
-PROPERTIES = ("rowwise", "elementwise", "commutative", "writes", "reads", "collective")
-EFFECTS = ("writes", "reads", "collective")
 MAX_ASKED = 6  # attributes whose combinations are tried
 
 
@@ -51,12 +51,12 @@ def op_signature(checker: Checker, op: syntax.Op) -> OpDef:
     """The signature of an op, before its equations are looked at."""
     unique(checker, op.span, op.params)
     attrs = tuple(checker.signatures.attribute(p) for p in op.params.attributes)
-    own = {a.name for a in attrs}
+    own = {a.name: a.type for a in attrs}
     operands = tuple(_operand(checker, p, own) for p in op.params.operands)
     classes = {o.type.dtype.key for o in operands if isinstance(o.type.dtype, DtypeVar)}
     results = tuple(checker.signatures.result(r, own, classes) for r in op.results)
     _result_names(checker, op, results)
-    rowwise, effects = properties(checker, op.properties, op.name, {o.name for o in operands}, own)
+    rowwise, effects = properties(checker, op.properties, op.name, operands, attrs)
     if not op.equations and op.ref is None:
         hint = 'write `= ...`, or `ref "package:function"`: a form only says how the op looks'
         raise Problem(
@@ -81,7 +81,7 @@ def unique(checker: Checker, span: syntax.Span, params: syntax.Params) -> None:
         seen.add(p.name)
 
 
-def _operand(checker: Checker, p: syntax.Param, own: set[str]) -> OperandInfo:
+def _operand(checker: Checker, p: syntax.Param, own: dict[str, str]) -> OperandInfo:
     info = checker.signatures.operand(p, own)
     if info is None:
         place = checker.places.word(p.span, p.name)
@@ -105,6 +105,8 @@ def _dims(checker: Checker, op: syntax.Op, sig: OpDef) -> None:
         for dim in type_.shape or ():
             assert text is not None
             if isinstance(dim, Star) and dim.name not in stars:
+                if op.equations and type_ in [r.type for r in sig.results] and type_.shape == (dim,):
+                    continue  # what the equations compute; `_equation` refuses it where that has a known shape
                 place = checker.places.word(text.span, dim.name)
                 hint = "use the name that an operand has"
                 raise Problem("RW304", f"no operand has the leading axes `*{dim.name}`", place, hint)
@@ -121,30 +123,6 @@ def undetermined(checker: Checker, span: syntax.Span, dim: Dim, known: set[str])
     return Problem("RW304", message, checker.places.word(span, unknown[0]), hint)
 
 
-def properties(
-    checker: Checker, found: tuple[syntax.Property, ...], name: str, operands: set[str], attrs: set[str]
-) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The row-wise operands and the effects (kind, key) that properties declare."""
-    rowwise: tuple[str, ...] = ()
-    effects: list[tuple[str, str]] = []
-    for prop in found:
-        place = checker.places.word(prop.span, prop.name)
-        if prop.name not in PROPERTIES:
-            hint = closest(prop.name, PROPERTIES) or f"one of {', '.join(PROPERTIES)}"
-            raise Problem("RW226", f"unknown property `{prop.name}`", place, hint)
-        known = operands | attrs if prop.name in EFFECTS else operands
-        for n in prop.names:
-            if n not in known:
-                at = checker.places.word(prop.span, n)
-                hint = closest(n, known) or f"its operands: {', '.join(sorted(operands))}"
-                raise Problem("RW202", f"`{n}` is no operand of {name}", at, hint)
-        if prop.name in ("rowwise", "elementwise"):
-            rowwise = tuple(dict.fromkeys((*rowwise, *prop.names)))
-        elif prop.name in EFFECTS:
-            effects += [(prop.name, n) for n in prop.names]
-    return rowwise, tuple(effects)
-
-
 # ---- scope
 
 
@@ -157,6 +135,8 @@ def op_scope(checker: Checker, sig: OpDef) -> tuple[Elaborator, Scope]:
         declare_dims(item, scope, o.type)
         declare_class(item, scope, o.type, rigid=True)
         scope.names[o.name] = item.intern(Operand(o.name, o.type, o.optional, o.star, span=o.span))
+        if o.kind == "str":
+            item.texts.add(o.name)
     for a in sig.attributes:
         item.solver.used.add(a.name)
         item.solver.rigid.add(a.name)
@@ -201,7 +181,7 @@ def check_op(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
         equations.append(case)
     if len(equations) == len(op.equations) and op.ref is None:
         checker.guard(lambda: _complete(checker, op, sig, equations), op.name)
-    checker.guard(lambda: check_samples(checker, op.samples, sig))
+    checker.guard(lambda: samples_of(checker, op.samples, sig))
     return with_spellings(checker, evolve(sig, equations=tuple(equations)), op.forms, op.impls)
 
 
@@ -249,17 +229,9 @@ def possible(
     raise Problem("RW404", message, texts[-1].span, "remove it, or mend the values")
 
 
-def check_samples(checker: Checker, samples: tuple[syntax.Sample, ...], sig: OpDef) -> None:
-    """RW202 where a `sample` is for nothing that the op has."""
-    known = {o.name for o in sig.operands} | {a.name for a in sig.attributes}
-    for t in (*(o.type for o in sig.operands), *(r.type for r in sig.results)):
-        for d in t.shape or ():
-            known |= {d.name} if isinstance(d, Star) else names(d)
-    for s in samples:
-        if s.name not in known:
-            place = checker.places.word(s.span, s.name)
-            hint = closest(s.name, known) or f"one of {', '.join(sorted(known))}"
-            raise Problem("RW202", f"`{s.name}` is no operand, attribute or dim of {sig.name}", place, hint)
+def samples_of(checker: Checker, found: tuple[syntax.Sample, ...], sig: OpDef) -> None:
+    """What an op or fusion draws for its proof."""
+    samples.check_samples(checker, found, sig.name, sig.operands, sig.attributes, sig.results)
 
 
 # ---- equations
@@ -282,7 +254,9 @@ def _equation(
         message = f"{op.name} has {len(sig.results)} results ({declared}), and this gives {len(outputs)}"
         raise Problem("RW224", message, outputs_span(equation.outputs), "give one value for each")
     for (_, term, text), r in zip(outputs, sig.results):
-        elab.item.solver.unify(r.type, elab.item.type_of(term), text.span, f"result `{r.name}` of {op.name}")
+        _needs_free_axes(checker, op, sig, r, elab.item.type_of(term))
+        want = packing.stored(r.type, pins, text.span)
+        elab.item.solver.unify(want, elab.item.type_of(term), text.span, f"result `{r.name}` of {op.name}")
     zonk = Zonk(elab.item)
     terms = zonk(tuple(t for _, t, _ in outputs))
     defaults = _defaults(checker, equation, sig, {*pins, *names_of((terms, conds))})
@@ -297,6 +271,16 @@ def _equation(
         raise Problem("RW404", message, place, hint)
     name = f"equation{index}" if index else "definition"
     return Case(name, terms, tuple(pins.items()), made, zonk(tuple(elab.item.named)), span=equation.span)
+
+
+def _needs_free_axes(checker: Checker, op: syntax.Op, sig: OpDef, result: ResultInfo, found: TensorType) -> None:
+    """RW304 where `*S` stands in a result alone, and what is computed has a known shape."""
+    free = {d.name for d in result.type.shape or () if isinstance(d, Star)}
+    free -= {d.name for o in sig.operands for d in o.type.shape or () if isinstance(d, Star)}
+    if free and found.shape is not None:
+        text = next(r.type for r in op.results if r.name == result.name)
+        place = checker.places.word(text.span, min(free))
+        raise Problem("RW304", f"no operand has the leading axes `*{min(free)}`", place, f"write {show(found.shape)}")
 
 
 def _all_used(checker: Checker, op: syntax.Op, sig: OpDef, equations: list[Case]) -> None:

@@ -15,6 +15,7 @@ from fxrewrite.dsl.check.base import Base
 from fxrewrite.dsl.check.builtins import DTYPES, RESERVED
 from fxrewrite.dsl.check.def_items import check_def
 from fxrewrite.dsl.check.expressions import Elaborator
+from fxrewrite.dsl.check.natives import check_native
 from fxrewrite.dsl.check.overlap import check_overlaps
 from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Broken, Problem, closest
@@ -115,13 +116,13 @@ class Checker:
             "RW209", message, self.places.word(source.span, name), "a definition is finite: break the cycle", related
         )
 
-    def param_type(self, p: syntax.Param) -> TensorType | str | None:
-        """The type of a parameter of a `def`: a tensor's, the name of a scalar type, or None."""
+    def param_type(self, p: syntax.Param, params: syntax.Params) -> TensorType | str | None:
+        """The type of one of `params` of a `def`: a tensor's, the name of a scalar type, or None."""
         if p.type is None:
             return None
         if p.type.name in ATTRIBUTE_TYPES and p.type.dims is None:
             return p.type.name
-        return self.signatures.tensor(p.type, set())
+        return self.signatures.tensor(p.type, scalar_types(params))
 
     def suggest(self, name: str) -> str:
         """A hint for a name that is no op."""
@@ -215,6 +216,12 @@ class Checker:
         return None
 
 
+def scalar_types(params: syntax.Params) -> dict[str, str]:
+    """The parameters that types may name, with their types."""
+    typed = [(p.name, p.type) for p in (*params.operands, *params.attributes) if p.type is not None]
+    return {n: t.name for n, t in typed if t.name in ATTRIBUTE_TYPES and t.dims is None}
+
+
 _NOWHERE = syntax.Span("<rules>", 1, 1, 1, 1)
 
 
@@ -223,34 +230,40 @@ def check(
     firing: Iterable[str] | None = None,
     elsewhere: Callable[[], dict[str, str]] = dict[str, str],
     base: Base | None = None,
+    schemas: Schemas | None = None,
 ) -> tuple[Program, list[Diagnostic]]:
     """Check files together, after those of `base`.
 
     `firing`: the paths whose rules fire (all where None); of the others only the names are visible. `elsewhere`: names
-    of packs that are not among the files, with their pack, for hints. Returns the program of what could be checked, and
-    the diagnostics of the rest in the order of the files.
+    of packs that are not among the files, with their pack, for hints. `schemas`: those of torch ops (None: the
+    snapshot). Returns the program of what could be checked, and the diagnostics of the rest in the order of the files.
     """
     files = list(files)
     fires = {f.path for f in files} if firing is None else set(firing)
-    _, program, diagnostics = _checked(files, fires, elsewhere, base)
+    _, program, diagnostics = _checked(files, fires, elsewhere, base, schemas or Snapshot())
     return program, diagnostics
 
 
 def check_base(parsed: Iterable[tuple[syntax.File, Iterable[Diagnostic]]]) -> Base:
     """Check the files on which others stand, each with what was wrong with its text."""
     parsed = list(parsed)
-    checker, program, found = _checked([f for f, _ in parsed], set(), dict[str, str], None)
+    checker, program, found = _checked([f for f, _ in parsed], set(), dict[str, str], None, Snapshot())
     wrong = (*(d for _, ds in parsed for d in ds), *found)
     owners, broken = checker.visible.owners, tuple(sorted(checker.broken))
     return Base(program, checker.natives, checker.defs, checker.spans, owners, broken, wrong)
 
 
 def _checked(
-    files: list[syntax.File], fires: set[str], elsewhere: Callable[[], dict[str, str]], base: Base | None
+    files: list[syntax.File],
+    fires: set[str],
+    elsewhere: Callable[[], dict[str, str]],
+    base: Base | None,
+    schemas: Schemas,
 ) -> tuple[Checker, Program, list[Diagnostic]]:
     sources = {**(base.program.sources if base else {}), **{f.path: f.source for f in files}}
     places = Places(sources)
-    checker = Checker(places, Visibility(places, elsewhere), Signatures(places))
+    checker = Checker(places, Visibility(places, elsewhere), Signatures(places), schemas=schemas)
+    checker.noted = {path: set() for path in fires}
     checker.signatures.classes = checker.classes
     if base is not None:
         checker.stand_on(base)
@@ -308,6 +321,8 @@ class _Program:
             checker.guard(lambda item=item: checker.visible.read_use(item, files))
         for d in self.items(syntax.Def):
             checker.guard(lambda d=d: check_def(checker, d), d.name)
+        for native in self.items(syntax.Native):
+            checker.guard(lambda native=native: check_native(checker, native), native.name)
         self.check_ops()
         self.check_cycles()
         for item in (*self.items(syntax.Form), *self.items(syntax.Impl)):
@@ -344,7 +359,7 @@ class _Program:
             if isinstance(source, syntax.Op):
                 self.ops[name] = ops.check_op(checker, source, sig)
             else:
-                checker.guard(lambda source=source, sig=sig: ops.check_samples(checker, source.samples, sig))
+                checker.guard(lambda source=source, sig=sig: ops.samples_of(checker, source.samples, sig))
                 self.ops[name] = ops.with_spellings(checker, sig, (), source.impls)
 
     def attach(self, item: syntax.Form | syntax.Impl) -> None:

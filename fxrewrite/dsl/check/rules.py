@@ -104,11 +104,13 @@ def _declared(checker: Checker, r: syntax.Rule, item: Item, scope: Scope) -> Non
         scope.names[name] = Ref(name)
         item.solver.used.add(name)
     for p in r.params.operands:
-        info = checker.signatures.operand(p, set(item.own))
+        info = checker.signatures.operand(p, {n: a.type for n, a in item.own.items()})
         if info is None:
             item.types[p.name] = UNKNOWN
             scope.names[p.name] = item.intern(Operand(p.name, UNKNOWN, False, p.star, span=p.span))
             continue
+        if info.kind == "str":
+            item.texts.add(p.name)
         ops.declare_dims(item, scope, info.type)
         ops.declare_class(item, scope, info.type, rigid=False)
         scope.names[p.name] = item.intern(Operand(p.name, info.type, info.optional, p.star, span=p.span))

@@ -10,6 +10,7 @@ from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.solver import Solver
+from fxrewrite.dsl.check.torch_calls import Returns
 from fxrewrite.dsl.core import UNKNOWN, Attribute, DtypeVar, Number, Operand, OperandInfo, Prim, TensorType, Term
 from fxrewrite.dsl.diagnostics import Related
 from fxrewrite.dsl.dims import Dim, Star
@@ -58,6 +59,7 @@ class Item:
     place. `types`: what is known of operands without a written type. `bound`: names that the left side of a rule binds;
     `lists`: those that an `each` binds; `numbers` and `tensors`: how each was used. `uses`: how calls use operands.
     `mentioned`: dims that the text names and nothing declares; `callee_dims`: what such a name is to the called ops.
+    `texts`: operands of type str.
     """
 
     name: str
@@ -79,6 +81,8 @@ class Item:
     uses: dict[str, list[OperandInfo]] = field(factory=dict[str, list[OperandInfo]])
     mentioned: dict[str, Span] = field(factory=dict[str, Span])
     callee_dims: dict[str, list[tuple[str, Dim]]] = field(factory=dict[str, list[tuple[str, Dim]]])
+    texts: set[str] = field(factory=set[str])
+    returns: Returns = field(factory=Returns)
 
     def intern(self, term: Any) -> Any:
         """The one object for equal terms. RW130 where a definition expands beyond reason."""
@@ -189,5 +193,5 @@ def elementwise(term: Term) -> bool:
 
 _ELEMENTWISE = frozenset(
     "add sub mul div fdiv maximum minimum to clamp abs neg exp exp2 log log1p log2 sqrt rsqrt reciprocal sigmoid tanh"
-    " erf ceil floor round clone".split()
+    " erf ceil floor round round_e2m1 clone".split()
 )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from attrs import define, field
 
 from fxrewrite.dsl import dims, syntax
 from fxrewrite.dsl.check.builtins import DTYPE_HINTS, DTYPES
-from fxrewrite.dsl.check.places import Places
+from fxrewrite.dsl.check.places import Places, names_in
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, DtypeVar, OperandInfo, Ref, ResultInfo, TensorType
 from fxrewrite.dsl.dims import Dim, Star
 
+_NO_ATTRIBUTES: Mapping[str, str] = {}
 ATTRIBUTE_TYPES = "int float bool str list group layout dtype".split()
 LAYOUTS = ("row", "col", "tma", "swizzled")
 LAYOUT_HINT = 'write "row", "col", "tma" or "swizzled"'
@@ -27,8 +28,8 @@ class Signatures:
     places: Places
     classes: Callable[[str], dict[str, tuple[str, ...]]] = field(default=lambda _: {})
 
-    def tensor(self, t: syntax.Type, attributes: set[str]) -> TensorType:
-        """A tensor type; `attributes` are names that a dtype, a dim or a layout may be."""
+    def tensor(self, t: syntax.Type, attributes: Mapping[str, str]) -> TensorType:
+        """A tensor type; `attributes`: names that a dtype, a dim or a layout may be, with their types."""
         classes = self.classes(t.span.file)
         dtype: Any
         if t.name in DTYPES:
@@ -36,13 +37,24 @@ class Signatures:
         elif t.name in classes:
             dtype = DtypeVar(t.name, classes[t.name])
         elif t.name in attributes:
+            self._is_attribute(t.name, "dtype", attributes, self.places.word(t.span, t.name), "RW310")
             dtype = Ref(t.name)
         else:
             known = [*DTYPES, *classes, *attributes]
             raise unknown_dtype(t.name, self.places.word(t.span, t.name), known)
-        return TensorType(dtype, self.shape(t.dims), self.layout(t, attributes))
+        return TensorType(dtype, self.shape(t.dims, attributes), self.layout(t, attributes))
 
-    def shape(self, axes: tuple[Any, ...] | None) -> tuple[Dim | Star, ...] | None:
+    def _is_attribute(
+        self, name: str, wanted: str, attributes: Mapping[str, str], span: syntax.Span, code: str
+    ) -> None:
+        """`code` where an attribute that a type names is of another type than `wanted`."""
+        if attributes[name] != wanted:
+            message = f"`{name}` is an attribute of type {attributes[name]}, and {_article(wanted)} is needed here"
+            raise Problem(code, message, span, f"declare it so: `; {name}: {wanted}`")
+
+    def shape(
+        self, axes: tuple[Any, ...] | None, attributes: Mapping[str, str] = _NO_ATTRIBUTES
+    ) -> tuple[Dim | Star, ...] | None:
         """The dims of a type."""
         if axes is None:
             return None
@@ -50,9 +62,21 @@ class Signatures:
             if isinstance(axis, syntax.Splat):
                 hint = f"write `[*{axis.name}, ...]`"
                 raise Problem("RW303", f"`*{axis.name}` stands for the leading axes: it comes first", axis.span, hint)
+        for name in names_in(axes):
+            self._dim_name(name, attributes)
         return tuple(self.dim(d) for d in axes)
 
-    def layout(self, t: syntax.Type, attributes: set[str]) -> str | Ref:
+    def _dim_name(self, found: syntax.Var, attributes: Mapping[str, str]) -> None:
+        """RW304 where a name in a type is neither a dim nor an attribute that is a whole number."""
+        name = found.name
+        place = self.places.word(found.span, name)
+        if name in attributes:
+            self._is_attribute(name, "int", attributes, place, "RW310")
+        elif not name[0].isupper():
+            hint = f"write `{name.capitalize()}`" if name[0].isalpha() else "write a capital name"
+            raise Problem("RW304", f"`{name}` is no dim: those have capital names", place, hint)
+
+    def layout(self, t: syntax.Type, attributes: Mapping[str, str]) -> str | Ref:
         """The layout of a type: a name, or the attribute that holds it."""
         if t.layout is None:
             return "row"
@@ -60,6 +84,7 @@ class Signatures:
             if t.layout.name not in attributes:
                 hint = closest(t.layout.name, attributes) or LAYOUT_HINT
                 raise Problem("RW311", f"`{t.layout.name}` is no attribute of type layout", t.layout.span, hint)
+            self._is_attribute(t.layout.name, "layout", attributes, t.layout.span, "RW311")
             return Ref(t.layout.name)
         if t.layout.value not in LAYOUTS:
             raise Problem("RW311", f'"{t.layout.value}" is no layout', t.layout.span, LAYOUT_HINT)
@@ -81,12 +106,18 @@ class Signatures:
             op, operands = "up", d.args
         made = [self.dim(o) for o in operands]
         if len(made) == 2 and isinstance(made[0], Dim) and isinstance(made[1], Dim):
-            return dims.combine(op, made[0], made[1])
+            divides = op in ("//", "%", "up")
+            if divides and made[1].number is not None and made[1].number < 1:
+                raise Problem("RW305", f"`{op}` by {made[1]} gives no size", d.span, "divide by 1 or more")
+            size = dims.combine(op, made[0], made[1])
+            if size.number is not None and size.number < 0:
+                raise Problem("RW305", f"a size is never {size}", d.span, "a size is 1 or more")
+            return size
         raise Problem(
             "RW305", "a dim is a name or an integer expression of names", d.span, "`D`, `2*D`, `D//G`, `up(D, 4)`"
         )
 
-    def operand(self, p: syntax.Param, attributes: set[str]) -> OperandInfo | None:
+    def operand(self, p: syntax.Param, attributes: Mapping[str, str]) -> OperandInfo | None:
         """A declared operand; None for one without a type."""
         if p.default is not None and not isinstance(p.default, syntax.NoneLit):
             hint = f"`; {p.name}: float = ...` is an attribute"
@@ -124,8 +155,14 @@ class Signatures:
                     closest(p.domain, classes) or f"a class is declared: `dtype {p.domain} = {{bf16, f16}}`",
                 )
             domain = tuple(Dtype(m) for m in classes[p.domain])
+            if p.type.name != "dtype":
+                hint = f"write a set: `{p.name}: {p.type.name} in {{...}}`"
+                raise Problem("RW310", f"`{p.domain}` is a class of dtypes, and `{p.name}` is no dtype", place, hint)
         elif p.domain is not None:
             domain = tuple(plain(e) for e in p.domain)
+            member = Attribute(p.name, p.type.name, p.type.optional)
+            for e, value in zip(p.domain, domain):
+                check_attribute(member, value, e.span, "this signature")
         default = NO_DEFAULT if p.default is None else plain(p.default)
         if default is not NO_DEFAULT and p.type.name == "float" and type(default) is int:
             default = float(default)
@@ -134,7 +171,7 @@ class Signatures:
             check_attribute(made, default, p.default.span, "this signature")
         return made
 
-    def result(self, r: syntax.Result, attributes: set[str], own: set[str]) -> ResultInfo:
+    def result(self, r: syntax.Result, attributes: Mapping[str, str], own: set[str]) -> ResultInfo:
         """A declared result; RW302 where its dtype is a class that no operand has."""
         type_ = self.tensor(r.type, attributes)
         if isinstance(type_.dtype, DtypeVar) and type_.dtype.key not in own:
