@@ -323,6 +323,7 @@ class Case:
     named: tuple[tuple[str, Term], ...] = ()
     contract: Contract | None = None
     span: Span | None = field(eq=False, default=None, repr=False)
+    binds: tuple[tuple[str, Term], ...] = ()
 
     @property
     def torch_call(self) -> TorchCall | None:
@@ -441,6 +442,13 @@ PRIMITIVES: dict[str, tuple[str, ...]] = {
     "sum": ("x", ";", "dims", "keepdim"),
     "var": ("x", ";", "dims", "keepdim"),  # divides by n
     "matmul": ("x", "y"),
+    "round_e2m1": ("x",),  # f32 to the nearest value of E2M1, ties to even, at most 6; NaN is 6
+    "pack2": ("x",),  # two values of E2M1 to a byte, the first in the low nibble
+    "pack4": ("x",),  # four e8m0fnu exponents to an i32, the first in the low byte
+    "swizzle": ("x",),  # block scales [T, C] in tiles of 128 by 4, padded with zero bytes
+    "psum": ("x", ";", "group"),  # over the ranks of a group
+    "pshard": ("x", ";", "dim", "group"),
+    "pconcat": ("x", ";", "dim", "group"),
 }
 
 

@@ -345,6 +345,7 @@ _OF_TWO: dict[str, Callable[[Env, Any, Any], Any]] = {
     "item": _item,
     "same_shape": _same_shape,
     "compose": _compose,
+    "fill": lambda _, xs, x: (x,) * len(xs),
     "widens": _widens,
 }
 

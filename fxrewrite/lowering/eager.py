@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxrewrite.dsl.core import Dtype, Prim
 from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Buffer, EvaluationError, Overwritten
+from fxrewrite.lowering import packing, ranks
 from fxrewrite.lowering.layouts import empty
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.patterns.values import LOW
@@ -199,6 +200,11 @@ PRIMITIVES: dict[str, Callable[..., Tensor]] = {
     "sum": _reduction(torch.sum),
     "var": _reduction(torch.var, correction=0),
     "matmul": torch.matmul,
+    "round_e2m1": packing.round_e2m1,
+    "pack2": packing.pack2,
+    "pack4": packing.pack4,
+    "swizzle": packing.swizzle,
+    **dict.fromkeys(("psum", "pshard", "pconcat"), ranks.of_one_rank),
 }
 
 

@@ -14,7 +14,7 @@ from fxrewrite.dsl.core import Case, Dtype, OneOf, OpDef, Prim, Program, Taken, 
 from fxrewrite.dsl.evaluate import Bindings, Buffer, Overwritten, bind, case_holds, evaluate_terms
 from fxrewrite.dsl.scalars import UNKNOWN, holds
 from fxrewrite.dsl.wording import said, text, with_values
-from fxrewrite.lowering.layouts import strides
+from fxrewrite.lowering.layouts import stored_shape, strides
 from fxrewrite.lowering.replace import Editor
 from fxrewrite.lowering.types import ResultType
 from fxrewrite.lowering.write import Primitives
@@ -193,6 +193,9 @@ class Nodes(Primitives):
         given = {name: (name, a) for name, a in kwargs.items()} | {
             n: (i, a) for i, (n, a) in enumerate(zip(positions, args))
         }
+        if "device" in types and "device" not in given:  # a tensor that the spelling makes lies where the site is
+            kwargs = {**kwargs, "device": self.device}
+            given["device"] = ("device", self.device)
         named = {name: self.argument(a, types[name], op) for name, (_, a) in given.items()}
         if not schema.is_mutable:
             count = min(len(args), len(positions))
@@ -233,7 +236,7 @@ class Nodes(Primitives):
                 f"`{declared.name}` of {op} is a float, and here it is a tensor of the graph ({a.name}); "
                 "torch._dynamo.config.specialize_float = True makes it a constant"
             )
-        if isinstance(a, bool | int | float | str | Node) or a is None:
+        if isinstance(a, bool | int | float | str | Node | torch.device) or a is None:
             return a
         return DTYPES[a.name] if isinstance(a, Dtype) else self.editor.written_size(a)
 
@@ -242,8 +245,8 @@ class Nodes(Primitives):
         if a.dtype is None or a.shape is None or UNKNOWN in a.shape:
             raise NotServed(f"the type of the buffer in argument {a.slot} is not known here")
         made: Any = dict(dtype=DTYPES[a.dtype.name], device=self.device, pin_memory=False)
-        sizes = self.sizes(a.shape)
-        if a.layout == "row":
+        sizes = self.sizes(stored_shape(a.shape, a.layout))
+        if a.layout in ("row", "swizzled"):
             return self.call(aten.empty.memory_format, sizes, **made)
         if a.layout == "col":  # stored with its last two axes exchanged
             *lead, rows, columns = sizes

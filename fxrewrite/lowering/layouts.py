@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch._prims_common import make_contiguous_strides_for
 
+SCALE_TILE = (128, 4)  # rows and columns of a tile of block scales: cuBLAS, "1D Block Scaling Factors Layout"
 TMA_ROWS = 4  # a TMA descriptor wants strides that are multiples of 16 bytes: four float32 scales
 
 
@@ -16,13 +17,23 @@ class UnknownLayout(ValueError):
     """A layout that torch tensors of this rank cannot have."""
 
 
+def stored_shape(shape: Sequence[Any], layout: str) -> tuple[Any, ...]:
+    """The sizes of the tensor that holds a result of these sizes: "swizzled" scales are whole tiles."""
+    if layout != "swizzled":
+        return tuple(shape)
+    if len(shape) != 2:
+        raise UnknownLayout(f"a tensor with {len(shape)} axes cannot be stored in the layout {layout!r}")
+    return tuple((n + tile - 1) // tile * tile for n, tile in zip(shape, SCALE_TILE, strict=True))
+
+
 def strides(shape: Any, layout: str) -> tuple[Any, ...]:
     """The strides of a tensor of `shape` (ints or SymInts).
 
-    "row": contiguous. "col": the last two axes column-major. "tma": column-major, the rows padded to a multiple of 4.
-    Raises UnknownLayout for another name, and for fewer than two axes.
+    "row": contiguous, and so is "swizzled" in its stored shape. "col": the last two axes column-major. "tma":
+    column-major, the rows padded to a multiple of 4. Raises UnknownLayout for another name, and for fewer than two
+    axes.
     """
-    if layout == "row":
+    if layout in ("row", "swizzled"):
         return tuple(make_contiguous_strides_for(shape))
     if layout not in ("col", "tma") or len(shape) < 2:
         raise UnknownLayout(f"a tensor with {len(shape)} axes cannot be stored in the layout {layout!r}")
@@ -37,8 +48,8 @@ def strides(shape: Any, layout: str) -> tuple[Any, ...]:
 
 def empty(shape: Sequence[Any], layout: str, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A new tensor in the layout."""
-    if layout == "row":
-        return torch.empty(tuple(shape), dtype=dtype, device=device)
+    if layout in ("row", "swizzled"):
+        return torch.empty(stored_shape(shape, layout), dtype=dtype, device=device)
     return torch.empty_strided(tuple(shape), strides(shape, layout), dtype=dtype, device=device)
 
 

@@ -13,6 +13,7 @@ from attrs import frozen
 from fxrewrite.dsl.binding import EvaluationError, bind_operands
 from fxrewrite.dsl.core import OpDef, Ref
 from fxrewrite.dsl.scalars import UNKNOWN, holds, sizes, value
+from fxrewrite.lowering.layouts import stored_shape
 from fxrewrite.patterns.dtypes import to_core, to_graph
 from fxrewrite.patterns.guards import ValueEnv
 
@@ -45,5 +46,5 @@ def result_types(op: OpDef, args: Sequence[Any], attributes: Mapping[str, Any], 
         if shape is UNKNOWN or dtype is UNKNOWN:
             raise EvaluationError(f"the type of result `{r.name}` of {op.name} is not known here")
         layout = env.attributes.get(r.type.layout.name, "row") if isinstance(r.type.layout, Ref) else r.type.layout
-        out.append(ResultType(to_graph(dtype), shape, layout))
+        out.append(ResultType(to_graph(dtype), stored_shape(shape, layout), layout))
     return out

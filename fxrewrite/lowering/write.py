@@ -17,11 +17,11 @@ from attrs import frozen
 from torch.fx import Node
 
 from fxrewrite.dsl.core import BINARY, Dtype, OpDef, Prim, Program, Ref, ResultInfo
-from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Bindings, bind, evaluate_bound
+from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Bindings, EvaluationError, bind, evaluate_bound
 from fxrewrite.dsl.scalars import FIT
 from fxrewrite.lowering.layouts import TMA_ROWS, strides
 from fxrewrite.lowering.replace import Editor
-from fxrewrite.patterns.dialect import WRITERS, base, number_of
+from fxrewrite.patterns.dialect import NOT_WRITTEN, WRITERS, base, number_of
 from fxrewrite.patterns.dtypes import DTYPES, NAMES, to_core
 from fxrewrite.patterns.guards import decide_symbolic
 from fxrewrite.patterns.values import LOW, dims_of, size
@@ -94,7 +94,9 @@ class Primitives(Algebra):
         return self.write(op, *args, *given)
 
     def write(self, op: str, *args: Any) -> Node:
-        """The nodes of a primitive; the last of them."""
+        """The nodes of a primitive; the last of them. Raises EvaluationError for one that graphs do not have."""
+        if op in NOT_WRITTEN:
+            raise EvaluationError(f"{op} is not written into graphs: {NOT_WRITTEN[op]}")
         return WRITERS[op](self.editor.dialect, self.call, *args)
 
     def cast(self, x: Node, dtype: torch.dtype) -> Node:
@@ -285,4 +287,4 @@ def _exchanged(node: Node) -> list[int]:
     return [*range(rank - 2), rank - 1, rank - 2]
 
 
-_LAYOUTS: dict[str, Callable[[Primitives, Node], Node]] = {"row": _row, "col": _col, "tma": _tma}
+_LAYOUTS: dict[str, Callable[[Primitives, Node], Node]] = {"row": _row, "swizzled": _row, "col": _col, "tma": _tma}

@@ -748,3 +748,12 @@ WRITERS: dict[str, Callable[..., Node]] = {
     "var": _write_reduce(aten.var.correction, correction=0),
     "matmul": _write_matmul,
 }
+NOT_WRITTEN: dict[str, str] = {  # primitives without a writer, and why; none of them is read off a graph either
+    "round_e2m1": "no torch op rounds to E2M1: a kernel, a provider or the registered op does",
+    "pack2": "no torch op packs nibbles: a kernel, a provider or the registered op does",
+    "pack4": "no torch op packs exponents: a kernel, a provider or the registered op does",
+    "swizzle": "no torch op puts scales in tiles: a kernel, a provider or the registered op does",
+    "psum": "a collective is the op that is declared with it, not its parts",
+    "pshard": "a collective is the op that is declared with it, not its parts",
+    "pconcat": "a collective is the op that is declared with it, not its parts",
+}

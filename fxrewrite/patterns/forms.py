@@ -293,6 +293,10 @@ class Library:
     def _add_op(self, op: OpDef, emit: Any, machine: dict[str, Any]) -> None:
         seen: set[Any] = set()
         for case in (*op.equations, *op.forms):
+            if case.binds:
+                detail = f"{', '.join(n for n, _ in case.binds)}: an operand given by parts of what matches"
+                self.off.append(Off(f"{op.name}.{case.name}", "not matched yet", detail, case.span))
+                continue
             guards = (*case.guards, *op.requires)
             pattern = self._compiled(
                 op, f"{op.name}.{case.name}", case.span, case.outputs, op.operands, op.attributes, guards, case.pins,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fxrewrite.dsl.check import shapes, typing
+from fxrewrite.dsl.check import packing, ranks, shapes, torch_builtins, typing
 from fxrewrite.dsl.check.scope import Item, Value
 from fxrewrite.dsl.syntax import Span
 
@@ -38,4 +38,18 @@ _MAKERS: dict[str, Callable[[Item, str, dict[str, Any], Span], Value]] = {
     "slice_scatter": shapes.slice,
     "split": shapes.split,
     "chunk": shapes.split,
+    "addmm": torch_builtins.addmm,
+    "stack": torch_builtins.stack,
+    "constant_pad_nd": torch_builtins.constant_pad_nd,
+    "index_put": torch_builtins.index_put,
+    "view_dtype": torch_builtins.view_dtype,
+    **dict.fromkeys("view_as_complex view_as_real real_part imag_part".split(), torch_builtins.complex_parts),
+    "zeros": torch_builtins.zeros,
+    "zeros_like": torch_builtins.same_type,
+    "round_e2m1": packing.round_e2m1,
+    "pack2": packing.pack2,
+    "pack4": packing.pack4,
+    "swizzle": packing.swizzle,
+    "psum": ranks.psum,
+    **dict.fromkeys(("pshard", "pconcat"), ranks.resized),
 }

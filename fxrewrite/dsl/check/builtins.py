@@ -63,7 +63,9 @@ _DEFAULTS: dict[str, Lit] = {
     "1": Lit(1),
     "-1": Lit(-1),
 }
-_NOT_ATEN = ("to", "fdiv", "var")  # aten.var divides by n - 1
+_NOT_ATEN = frozenset(  # aten.var divides by n - 1; aten.zeros takes more, aten.real is spelled by its parts
+    "to fdiv var view_dtype zeros real_part imag_part round_e2m1 pack2 pack4 swizzle psum pshard pconcat".split()
+)
 
 BUILTINS: dict[str, Builtin] = {
     name: _parse(prim, text, name not in _NOT_ATEN)
@@ -92,6 +94,27 @@ BUILTINS: dict[str, Builtin] = {
         ("chunk", "chunk", "x ; chunks dim=0"),
         ("clone", "clone", "x"),
         ("matmul", "matmul", "x y"),
+        # torch ops with a type
+        ("addmm", "addmm", "b x w"),
+        ("stack", "stack", "*xs ; dim=0"),
+        ("constant_pad_nd", "constant_pad_nd", "x ; pad value=0"),
+        ("index_put", "index_put", "x *at y"),
+        ("view_dtype", "view_dtype", "x ; dtype"),
+        ("view_as_complex", "view_as_complex", "x"),
+        ("view_as_real", "view_as_real", "x"),
+        ("real_part", "real_part", "x"),
+        ("imag_part", "imag_part", "x"),
+        ("zeros", "zeros", "; shape dtype"),
+        ("zeros_like", "zeros_like", "x"),
+        # narrow formats, and their scales
+        ("round_e2m1", "round_e2m1", "x"),
+        ("pack2", "pack2", "x"),
+        ("pack4", "pack4", "x"),
+        ("swizzle", "swizzle", "x"),
+        # over ranks
+        ("psum", "psum", "x ; group"),
+        ("pshard", "pshard", "x ; dim group"),
+        ("pconcat", "pconcat", "x ; dim group"),
     ]
 }
 ATEN: dict[str, str] = {  # aten ops, overloads aside, that are a built-in of another name or of the same
@@ -104,9 +127,9 @@ FACTS = ("sm", "rocm", "world", "tokens")  # names of the machine and of the sit
 
 PREDICATES: dict[str, int] = {  # functions of conditions and scalars, with the number of their arguments
     **dict.fromkeys("rows bytes contiguous fresh donated written replicated identity numel".split(), 1),
-    **dict.fromkeys("broadcasts same_shape same_layout widens compose up sizes".split(), 2),
+    **dict.fromkeys("broadcasts same_shape same_layout widens compose up sizes fill".split(), 2),
     "covers": 3,
 }
-OF_LISTS = ("covers", "sizes")  # names that an `each` binds stand here for all their values
+OF_LISTS = ("covers", "sizes", "fill")  # names that an `each` binds stand here for all their values
 
 RESERVED: frozenset[str] = frozenset((*BUILTINS, *PREDICATES, *FACTS, *DTYPES, "finfo"))  # no item is called so

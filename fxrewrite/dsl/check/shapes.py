@@ -34,7 +34,7 @@ def reshape(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     type_ = item.type_of(x)
     if isinstance(shape, Lit) and not isinstance(shape.value, tuple):
         raise Problem("RW310", "a shape is a list", span, "`reshape(x, [T, D])`")
-    target = _target(item, shape)
+    target = listed_shape(item, shape)
     if target is None:
         return prim_term(item, prim, (x,), (shape,), TensorType(type_.dtype, None), span)
     if prim == "reshape":
@@ -42,7 +42,7 @@ def reshape(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     return prim_term(item, prim, (x,), (Apply("shape_list", target),), TensorType(type_.dtype, target), span)
 
 
-def _target(item: Item, shape: Scalar) -> Shape | None:
+def listed_shape(item: Item, shape: Scalar) -> Shape | None:
     """The shape that a list of sizes says; None for an attribute."""
     if isinstance(shape, Apply) and shape.op == "list":
         return tuple(_axis(item, a) for a in shape.args)
