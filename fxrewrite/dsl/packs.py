@@ -107,11 +107,11 @@ def _files(given: Sequence[Pack]) -> tuple[list[syntax.File], list[Diagnostic]]:
     wrong: list[Diagnostic] = []
     for pack in given:
         if isinstance(pack, syntax.File):
-            files.setdefault(pack.path, pack)
+            files.setdefault(sources.identity(pack.path), pack)
             continue
         for source in sources.named([pack]):
-            if source.name not in files:
-                files[source.name], found = parsed(source)
+            if (place := sources.identity(source.name)) not in files:
+                files[place], found = parsed(source)
                 wrong += found
     return list(files.values()), wrong
 
@@ -121,26 +121,36 @@ def used_files(files: Sequence[syntax.File]) -> tuple[list[syntax.File], list[Di
 
     These are what `use` names, and the packs of the ops for which `impl f.name` and `form f.name` stand.
     """
-    have = {Path(f.path).stem for f in files}
+    have = {sources.identity(f.path) for f in files}
     out: list[syntax.File] = []
     diagnostics: list[Diagnostic] = []
     todo = [u for f in files for u in f.items if isinstance(u, syntax.Use)]
     todo += [_use_of(i, pack) for f in files for i in f.items if (pack := _pack_of_owner(i, files)) is not None]
     while todo:
         use = todo.pop(0)
-        name = use.path.split(".")[-1]
-        if name in have:
-            continue
-        have.add(name)
-        if name not in shipped():
-            hint = closest(name, shipped()) or f"shipped packs: {', '.join(shipped())}"
+        source = _used(use)
+        if source is None:
+            hint = closest(use.path, shipped()) or (
+                f"shipped packs: {', '.join(shipped())}; a file `{use.path.replace('.', '/')}{SUFFIX}` beside this one"
+            )
             diagnostics.append(Diagnostic("RW002", f"`use` of an unknown pack `{use.path}`", use.span, hint))
             continue
-        file, found = parsed(sources.shipped_source(name))
+        if sources.identity(source.name) in have:
+            continue
+        have.add(sources.identity(source.name))
+        file, found = parsed(source)
         out.append(file)
         diagnostics += found
         todo += [u for u in file.items if isinstance(u, syntax.Use)]
     return out, diagnostics
+
+
+def _used(use: syntax.Use) -> Source | None:
+    """What `use` names: a file beside the one that says it, or a shipped pack."""
+    own = sources.of_a_pack(use.span.file)
+    found = None if own else sources.beside(use.path, use.span.file)
+    name = use.path.split(".")[-1]
+    return found or (sources.shipped_source(name) if name in shipped() else None)
 
 
 def _use_of(item: syntax.Item, pack: str) -> syntax.Use:

@@ -13,9 +13,9 @@ from fxrewrite.dsl.reader.explain import explain, explain_refusal
 from fxrewrite.dsl.reader.expressions import DEEPENING, EXPRESSIONS
 from fxrewrite.dsl.reader.items import ITEMS
 from fxrewrite.dsl.reader.trouble import CLOSER
+from fxrewrite.dsl.sources import MAX_BYTES
 
 MAX_DEPTH = 200  # of an expression: what reads the tree may recurse
-MAX_BYTES = 128 * 1024
 _SPLIT = "name parts of it under `where`"
 
 
@@ -29,7 +29,7 @@ def parse(text: str, path: str) -> tuple[syntax.File, list[Diagnostic]]:
 
     Never raises for what the text holds. `path` is only the name that spans carry.
     """
-    if len(text) > MAX_BYTES:
+    if len(text) > MAX_BYTES or len(text.encode("utf-8", "replace")) > MAX_BYTES:
         here = syntax.Span(path, 1, 1, 1, 1)
         return syntax.File(path, (), text), [Diagnostic("RW130", "a file has at most 128 KB", here, "split it")]
     chunks, diagnostics = split.split(text, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -16,6 +17,7 @@ from fxrewrite.dsl.syntax import Span
 
 DEFAULT = ("noop", "norm_quant", "act_quant")  # what "default" stands for, in order
 SUFFIX = ".rw"
+MAX_BYTES = 128 * 1024
 _DECLARED = re.compile(r"^(op|fusion|def|native|rule)[ ]+([A-Za-z_]\w*)", re.M)  # an item starts at column 0
 
 
@@ -53,6 +55,19 @@ def shipped_source(name: str) -> Source:
     return read(shipped()[name], f"patterns/{name}{SUFFIX}")
 
 
+def identity(name: str) -> str:
+    """A file, however it is called: a shipped one by the name that it has here, another by where it is."""
+    try:
+        return name if of_a_pack(name) else os.path.realpath(name)
+    except ValueError:  # a NUL in the name
+        return name
+
+
+def of_a_pack(name: str) -> bool:
+    """Is it the name that a shipped file carries here?"""
+    return name.startswith("patterns/") and name.removeprefix("patterns/").removesuffix(SUFFIX) in shipped()
+
+
 @cache
 def vocabulary_sources() -> tuple[Source, ...]:
     """The texts of the vocabulary, which every file sees."""
@@ -64,15 +79,42 @@ def read(path: Path, shown: str | None = None) -> Source:
     """Read one file. RW001 where it cannot be read, RW131 where it is no text."""
     name = shown or str(path)
     try:
-        if path.exists() and not path.is_file():
-            return Source(name, "", _trouble("RW001", name, f"cannot read {name}: it is no file"))
-        return Source(name, path.read_text(encoding="utf-8"))
+        if path.exists() and not path.is_file():  # a folder, a pipe: reading one may never end
+            what = "a folder: give its files" if path.is_dir() else "no file"
+            return Source(name, "", _trouble("RW001", name, f"cannot read {name}: it is {what}"))
+        return Source(name, _text(path))
     except OSError as error:
         return Source(name, "", _trouble("RW001", name, f"cannot read {name}: {error.strerror}"))
     except UnicodeDecodeError:
         return Source(name, "", _trouble("RW131", name, f"{name} is not UTF-8 text"))
     except ValueError:  # a NUL in the name
         return Source(name, "", _trouble("RW001", name, "cannot read a file of such a name"))
+
+
+def _text(path: Path) -> str:
+    """The text of a file; of one that is too long only what shows that it is."""
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    text = data.decode("utf-8", "ignore" if len(data) > MAX_BYTES else "strict")
+    return text.replace("\r\n", "\n")
+
+
+def place_beside(path: str, file: str) -> Path:
+    """Where `use path` in `file` looks first."""
+    return Path(file).parent.joinpath(*path.split(".")).with_suffix(SUFFIX)
+
+
+def beside(path: str, file: str) -> Source | None:
+    """The file that `use path` means beside (or below) the file that says it; None where there is none.
+
+    Nothing outside of the folder of that file is read, links followed.
+    """
+    folder, found = Path(file).parent, place_beside(path, file)
+    try:
+        inside = found.is_file() and found.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):
+        return None
+    return read(found) if inside else None
 
 
 def _trouble(code: str, name: str, message: str, hint: str = "") -> Diagnostic:
@@ -89,7 +131,7 @@ def named(packs: Iterable[str | Path]) -> list[Source]:
         for one in DEFAULT if pack == "default" else (str(pack),):
             source = _source(one)
             if source is not None:
-                found.setdefault(source.name, source)
+                found.setdefault(identity(source.name), source)
     return list(found.values())
 
 

@@ -316,7 +316,7 @@ class _Program:
         for item in self.items():
             if checker.guard(lambda item=item: checker.declare(item) or True) is None:
                 checker.refused.append(item)
-        files = {pack_of(f.path): f.path for f in self.files}
+        files = [f.path for f in self.files]
         for item in self.items(syntax.Use):
             checker.guard(lambda item=item: checker.visible.read_use(item, files))
         for d in self.items(syntax.Def):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from attrs import define, field
 
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Problem, closest
+from fxrewrite.dsl.sources import place_beside
 
 
 @define(eq=False, repr=False)
@@ -31,10 +32,11 @@ class Visibility:
             pack = pack_of(self.owners[name])
             raise Problem("RW205", f"`{name}` is of the pack {pack}", span, f"write `use {pack} ({name})` above")
 
-    def read_use(self, use: syntax.Use, packs: dict[str, str]) -> None:
-        """Note what a `use` item makes visible. `packs`: files by the name of their pack."""
+    def read_use(self, use: syntax.Use, files: Collection[str]) -> None:
+        """Note what a `use` item makes visible. `files`: the paths of all of them."""
         pack = use.path.split(".")[-1]
-        file = packs.get(pack)
+        near = str(place_beside(use.path, use.span.file))
+        file = near if near in files else next((f for f in files if pack_of(f) == pack), None)
         if file is None:
             return  # said where files are looked for
         there = {n for n, owner in self.owners.items() if owner == file}
@@ -65,4 +67,4 @@ def pack_of(file: str) -> str:
 
 def is_vocabulary(file: str) -> bool:
     """Is it a file whose names every file sees, and whose fusions only declare?"""
-    return "/vocab/" in file.replace("\\", "/")
+    return file.startswith("patterns/vocab/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fxrewrite.dsl.diagnostics import Diagnostic
-from fxrewrite.dsl.reader.tokens import DOC, OPEN_STRING, PRIME, SINGLE_QUOTED, UNKNOWN
+from fxrewrite.dsl.reader.tokens import DOC, ESCAPE, OPEN_STRING, PRIME, SINGLE_QUOTED, UNKNOWN
 from fxrewrite.dsl.reader.trouble import CONDITIONS, LEAVES, Trouble
 
 _PYTHON = {"None": "none", "True": "true", "False": "false"}
@@ -62,6 +62,34 @@ def open_string(trouble: Trouble) -> Diagnostic | None:
     if trouble.at.kind != OPEN_STRING:
         return None
     return trouble.says("RW129", "this string does not end on its line", 'close it with `"`')
+
+
+def escape(trouble: Trouble) -> Diagnostic | None:
+    """`"a\\nb"`."""
+    if trouble.at.kind != ESCAPE:
+        return None
+    return trouble.says("RW129", "a string has no escapes: what stands between the quotes is its text", "remove `\\`")
+
+
+def outside_the_folder(trouble: Trouble) -> Diagnostic | None:
+    """`use ../x`, `use "x.rw"`, `use a/b`."""
+    if trouble.head != "use" or trouble.at.kind not in ("..", "...", "/", ".", "STRING", "//", "-"):
+        return None
+    words = trouble.text(1, len(trouble.tokens) - 1).partition("(")[0].strip().strip('"').removesuffix(".rw")
+    inside = ".." not in words and not words.startswith("/")
+    name = words.replace("/", ".") if inside else words.rpartition("/")[2]
+    hint = f"write `use {name}`" if name.replace(".", "").replace("_", "").isalnum() else "write `use pack`"
+    why = "a file uses shipped packs, and files in its own folder and below: `use name`, `use folder.name`"
+    return trouble.says("RW129", why, hint)
+
+
+def binding_word(trouble: Trouble) -> Diagnostic | None:
+    """`keep silu(x) => x`."""
+    if trouble.at.kind not in ("keep", "each") or trouble.clause() == "where":
+        return None
+    word = trouble.at.kind
+    example = "keep n = silu(x)" if word == "keep" else "each y = t @ b"
+    return trouble.says("RW114", f"`{word}` is a reserved word: it binds a part", f"write `... where {example}`")
 
 
 def prime(trouble: Trouble) -> Diagnostic | None:
@@ -153,6 +181,7 @@ def other_word(trouble: Trouble) -> Diagnostic | None:
 
 
 LETTERS = (
-    python_constant, c_operator, single_quotes, prime, power, a_range, doc_inside, open_string, two_marks, odd_number,
+    python_constant, c_operator, single_quotes, escape, binding_word, outside_the_folder, prime, power, a_range,
+    doc_inside, open_string, two_marks, odd_number,
     strange_letter, double_colon, other_word,
 )  # fmt: skip

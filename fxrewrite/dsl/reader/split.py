@@ -12,6 +12,7 @@ from fxrewrite.dsl.syntax import Span
 _BLANKS = " \t\r"
 _CLAUSES = "when|where|requires|prefer|decreasing|sample|contract|property|ref|level|flag|stage|after|over|keep|each"
 _CONTINUATION = re.compile(rf"(?:=>|\|>|->|[)\]}}=,*+/%@|<>!;:.?]|(?:{_CLAUSES}|and|or|in)(?!\w))")
+_BINDING = re.compile(r"(?:keep|each)\s.*=>")
 # `form f.name ...` is an item, `form name ...` a clause.
 _CLAUSE_OF_OP = re.compile(r"(?:form|impl)(?=\s+\w+(?!\w)(?!\s*\.))")
 _DOC_PLACE = "a doc comment stands directly above its item"
@@ -99,7 +100,12 @@ class _Splitter:
         self.chunks[-1].end = start + len(line)
 
     def _at_column_0(self, number: int, start: int, line: str) -> None:
-        found = _CONTINUATION.match(line) or (_CLAUSE_OF_OP.match(line) if self._above() == "op" else None)
+        bound = _BINDING.match(line)  # `keep n = f(x) => y`: no continuation of anything
+        found = (
+            None
+            if bound
+            else _CONTINUATION.match(line) or (_CLAUSE_OF_OP.match(line) if self._above() == "op" else None)
+        )
         if not found:
             self.chunks.append(Chunk(number, start, start + len(line), "\n".join(self.doc)))
         elif self._above():

@@ -12,8 +12,9 @@ DOC = "DOC"
 SINGLE_QUOTED = "SINGLE_QUOTED"
 PRIME = "PRIME"
 OPEN_STRING = "OPEN_STRING"
+ESCAPE = "ESCAPE"
 UNKNOWN = "UNKNOWN"
-STRANGE = frozenset({DOC, SINGLE_QUOTED, PRIME, OPEN_STRING, UNKNOWN, "&&", "||", "**", ".."})
+STRANGE = frozenset({DOC, SINGLE_QUOTED, PRIME, OPEN_STRING, ESCAPE, UNKNOWN, "&&", "||", "**", ".."})
 
 KEYWORDS = frozenset({
     "pack", "level", "flag", "stage", "after", "when", "use", "native", "from", "dtype", "def", "op", "fusion",
@@ -37,6 +38,7 @@ _LEXEME = re.compile(
     | (?P<SIZE>\d+(?:KiB|MiB|GiB))
     | (?P<FLOAT>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)
     | (?P<INT>\d+)
+    | (?P<ESCAPE>"[^"\\\n]*\\[^\n]?)
     | (?P<STRING>"[^"\n]*")
     | (?P<DOC>\#\#[^\n]*)
     | (?P<PRIME>(?<=\w)'+)
