@@ -295,7 +295,11 @@ OPS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ),
     ("vllm_ir::rms_norm", f"({NORM}) -> Tensor", rms_norm),
     ("vllm_ir::fused_add_rms_norm", f"({ADD_NORM}) -> (Tensor, Tensor)", add_rms_norm_wide),
-    ("vllm_ir::fused_add_rms_norm.maybe_inplace", f"({ADD_NORM}) -> (Tensor, Tensor)", add_rms_norm_wide),
+    (
+        "vllm_ir::fused_add_rms_norm.maybe_inplace",
+        f"({ADD_NORM.replace('Tensor x', 'Tensor! x')}) -> (Tensor, Tensor)",
+        add_rms_norm_wide,
+    ),
     (
         "vllm::flashinfer_silu_and_mul",
         "(Tensor! out, Tensor input) -> ()",

@@ -31,7 +31,7 @@ def positional(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> 
     return [first, *spread(elab, e.args[1:], scope)]
 
 
-def texts(e: syntax.Call, count: int) -> list[Any]:
+def texts(e: syntax.Call | syntax.BoundCall, count: int) -> list[Any]:
     """The text of each of `count` positional arguments: that of a spread list for each of its elements."""
     if len(e.args) == count:
         return list(e.args)

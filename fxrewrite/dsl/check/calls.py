@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxrewrite.dsl import dims, syntax
-from fxrewrite.dsl.check import arguments, build, defs, op_calls, typing
+from fxrewrite.dsl.check import arguments, build, defs, op_calls, torch_calls, typing
 from fxrewrite.dsl.check.builtins import (
     ATEN,
     BUILTINS,
@@ -19,7 +19,7 @@ from fxrewrite.dsl.check.builtins import (
     Builtin,
 )
 from fxrewrite.dsl.check.problem import Problem, closest
-from fxrewrite.dsl.check.scope import Listed, Scope, Value
+from fxrewrite.dsl.check.scope import Listed, Many, Scope, Value
 from fxrewrite.dsl.check.solver import as_dim
 from fxrewrite.dsl.check.terms import TERMS
 from fxrewrite.dsl.check.values import listed, single
@@ -204,13 +204,29 @@ def _dotted(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Val
 def torch_call(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Value:
     """A torch op by its dotted name. What is a primitive is read as one."""
     base = e.func.split(".")
+    torch_calls.overloads(elab, e.func, e.func_span or e.span)
     known = ATEN.get(base[1]) if base[0] == "aten" and len(base) <= 3 and not e.rest else None
     if known is not None and _same_arguments(e, BUILTINS[known]):
         return builtin(elab, syntax.Call(e.span, known, e.args, e.kwargs, False, e.func_span), scope, first)
     args = tuple(torch_value(v) for v in arguments.positional(elab, e, scope, first))
     kwargs = tuple((k.name, torch_value(elab.one(k.value, scope))) for k in e.kwargs)
+    given = [torch_calls.Given(t, v) for t, v in zip(arguments.texts(e, len(args)), args)]
+    given += [torch_calls.Given(k, v, k.name) for k, (_, v) in zip(e.kwargs, kwargs)]
+    called = torch_calls.TorchOp(e.func, e.func_span or e.span, tuple(given), e.rest)
+    count = torch_calls.returned(elab, called)
     made = elab.item.intern(TorchCall(e.func, args, kwargs, e.rest, e.span))
-    return elab.item.intern(Extern(made, 0, None, UNKNOWN, e.span))
+    return torch_values(elab, made, count, e)
+
+
+def torch_values(elab: Elaborator, made: TorchCall, count: int | None, e: syntax.Call) -> Value:
+    """What a call of a torch op is: one value, or as many as its schema says."""
+    if count is None or count == 1:
+        if count == 1:
+            elab.item.returns.counts[made] = 1
+        return elab.item.intern(Extern(made, 0, None, UNKNOWN, e.span))
+    if count == 0:
+        raise Problem("RW203", f"{e.func} returns nothing", e.func_span or e.span, "it has no value to use here")
+    return Many(tuple(elab.item.intern(Extern(made, i, None, UNKNOWN, e.span)) for i in range(count)))
 
 
 def _same_arguments(e: syntax.Call, spec: Builtin) -> bool:

@@ -129,7 +129,8 @@ def part(elab: Elaborator, part: Part, e: Any, scope: Scope) -> Value:
 def _evaluated(elab: Elaborator, bind: syntax.Bind, scope: Scope) -> tuple[Value, ...]:
     inner = scope.child(spread=False)
     value = _each(elab, bind, inner) if bind.kind == "each" else elab.value(bind.value, inner.child(element=False))
-    if isinstance(value, Extern) and len(bind.targets) > 1:  # a torch op that returns several
+    unknown = isinstance(value, Extern) and value.call not in elab.item.returns.counts
+    if unknown and len(bind.targets) > 1:  # a torch op that returns several
         made = (Extern(value.call, i, None, UNKNOWN, value.span) for i in range(len(bind.targets)))
         value = Many(tuple(map(elab.item.intern, made)))
     values = value.values if isinstance(value, Many) else (value,)

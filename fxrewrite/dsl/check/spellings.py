@@ -15,6 +15,7 @@ from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.scope import Scope
 from fxrewrite.dsl.check.signatures import check_attribute
 from fxrewrite.dsl.check.terms import buffers, children, names_of, walk
+from fxrewrite.dsl.check.torch_calls import Given, TorchOp, returned
 from fxrewrite.dsl.check.zonk import Zonk
 from fxrewrite.dsl.core import (
     NO_DEFAULT,
@@ -141,6 +142,7 @@ def _spelled(elab: Elaborator, spell: Spell, texts: tuple[Any, ...], scope: Scop
     several = len(outputs) == 1 < len(op.results)
     if several and isinstance(outputs[0], Extern) and outputs[0].written is None:
         call = outputs[0].call  # one torch call that returns them all
+        elab.item.returns.check(call, len(op.results) - 1, outputs_span(texts))
         made = (Extern(call, i, None, UNKNOWN, spell.span) for i in range(len(op.results)))
         outputs = list(map(elab.item.intern, made))
     if len(outputs) != len(op.results):
@@ -168,6 +170,8 @@ class _BoundCall:
     def read(self) -> tuple[TorchCall, list[Term]]:
         """The call, and a term for each result."""
         elab, call = self.elab, self.call
+        if any(map(self.is_unmarked_result, call.args)):  # said by the schema, where it is known
+            returned(elab, self.as_called([None] * len(call.args), []))
         args: list[Any] = []
         for position, a in enumerate(call.args):
             if isinstance(a, syntax.Out | syntax.Mut):
@@ -177,15 +181,34 @@ class _BoundCall:
         kwargs = [(k.name, calls.torch_value(elab.one(k.value, self.scope))) for k in call.kwargs]
         kwargs += [(s.name, self.slot(s.slot, s.name)) for s in call.slots]
         made = elab.item.intern(TorchCall(call.func, tuple(args), tuple(kwargs), call.rest, call.span))
+        count = returned(elab, self.as_called(args, kwargs))
+        if count is not None:
+            elab.item.returns.counts[made] = count
         for name, (slot, type_) in self.written.items():
             self.scope.names[name] = elab.item.intern(_written(made, slot, type_, call.span))
         return made, self.results(made)
+
+    def is_unmarked_result(self, text: Any) -> bool:
+        """Does a result stand as an argument, where nothing gives it a value?"""
+        made = isinstance(text, syntax.Var) and self.result(text.name) is not None
+        return made and text.name not in self.scope.names and text.name not in self.scope.parts
+
+    def as_called(self, args: list[Any], kwargs: list[tuple[str, Any]]) -> TorchOp:
+        """The call with the text of each argument."""
+        call, at = self.call, self.elab.places.word(self.call.span, self.call.func)
+        texts = arguments.texts(call, len(args))
+        given = [Given(t, v, mark=_mark(t)) for t, v in zip(texts, args)]
+        named = {k.name: k for k in call.kwargs} | {s.name: s.slot for s in call.slots}
+        given += [Given(named[n], v, n, _mark(named[n])) for n, v in kwargs]
+        return TorchOp(call.func, at, tuple(given), call.rest, tuple(r.name for r in self.op.results))
 
     def results(self, made: TorchCall) -> list[Term]:
         """What the call writes, what `where` binds, and what it returns, in order."""
         outputs: list[Term] = []
         returned = self.call.index or 0
-        silent = made.op.split(".")[0] in WRITES_ONLY and bool(buffers(made))
+        self.elab.item.returns.check(made, returned, self.call.span)
+        count = self.elab.item.returns.counts.get(made)
+        silent = count is None and made.op.split(".")[0] in WRITES_ONLY and bool(buffers(made))
         for r in self.op.results:
             if r.name in self.written or r.name in self.scope.parts:
                 text = syntax.Var(self.call.span, r.name)
@@ -193,14 +216,25 @@ class _BoundCall:
                 what = f"result `{r.name}` of {self.op.name}"
                 self.elab.item.solver.unify(r.type, self.elab.item.type_of(outputs[-1]), self.call.span, what)
                 continue
-            if silent:
-                place = spelled_at(self.elab.places, self.spell)
-                raise Problem(
-                    "RW224", f"`{self.spell.name}` does not give the result `{r.name}`", place, f"write `out {r.name}`"
-                )
+            if silent or (count is not None and returned >= count):
+                raise self.not_given(r.name, made.op, count)
             outputs.append(self.elab.item.intern(Extern(made, returned, None, r.type, self.call.span)))
             returned += 1
+        if count is not None and self.call.index is None and 0 < returned < count:
+            message = f"{made.op} returns {count} values, and {returned} of them is a result"
+            raise Problem("RW218", message, self.call.span, "pick one by position: `.0` behind the call")
         return outputs
+
+    def not_given(self, result: str, op: str, count: int | None) -> Problem:
+        """RW224 for a result that the call neither writes nor returns."""
+        place = spelled_at(self.elab.places, self.spell)
+        hint = f"write `out {result}`"
+        if count:
+            values = "1 value" if count == 1 else f"{count} values"
+            hint = (
+                f"{op} returns {values}: write `out {result}` where it fills a buffer, or bind `{result}` under `where`"
+            )
+        return Problem("RW224", f"`{self.spell.name}` does not give the result `{result}`", place, hint)
 
     def slot(self, slot: syntax.Out | syntax.Mut, at: int | str) -> Any:
         """An argument that the call writes."""
@@ -246,6 +280,10 @@ class _BoundCall:
             place = self.elab.places.word(slot.span, slot.name)
             raise Problem("RW224", f"`{slot.name}` is no result of {self.op.name}", place, hint)
         return slot.name, found
+
+
+def _mark(text: Any) -> str:
+    return "out" if isinstance(text, syntax.Out) else "mut" if isinstance(text, syntax.Mut) else ""
 
 
 def _written(call: TorchCall, slot: int | str, type_: TensorType, span: syntax.Span) -> Extern:

@@ -52,8 +52,7 @@ def overloads(elab: Elaborator, func: str, at: syntax.Span) -> tuple[Schema, ...
     found = known.find(op)
     if not found:
         if known.is_complete(space):
-            close = closest(name, known.names(space))
-            hint = close.replace("`" + name, "`").replace("mean `", f"mean `{space}.") if close else _elsewhere(name)
+            hint = closest(op, [f"{space}.{n}" for n in known.names(space)]) or _elsewhere(name)
             raise Problem("RW205", f"{space} has no op `{name}`", at, hint)
         return ()
     if overload is None:
@@ -165,7 +164,7 @@ class Returns:
     def check(self, call: TorchCall, index: int, span: syntax.Span) -> None:
         """RW203 where a call has no value of that index."""
         count = self.counts.get(call)
-        if count is not None and index >= count:
+        if count is not None and index > 0 and index >= count:
             values = "nothing" if count == 0 else "1 value" if count == 1 else f"{count} values"
             hint = "what it writes is marked: `out`, `mut`" if count == 0 else "they count from 0"
             raise Problem("RW203", f"{call.op} returns {values}; there is no `.{index}`", span, hint)

@@ -67,7 +67,7 @@ class Namespace:
 
 
 @cache
-def namespace(name: str) -> Namespace:
+def read(name: str) -> Namespace:
     """A namespace of the snapshot; an empty one where it has none of that name."""
     path = FOLDER / f"{name}.json"
     if not path.exists():
@@ -83,19 +83,30 @@ class Snapshot:
     def find(self, op: str) -> tuple[Schema, ...]:
         """The overloads of `namespace.name`."""
         space, _, name = op.partition(".")
-        return namespace(space).find(name)
+        return read(space).find(name)
 
-    def is_complete(self, namespace_: str) -> bool:
+    def is_complete(self, namespace: str) -> bool:
         """Does the snapshot hold every op of the namespace?"""
-        return namespace(namespace_).complete
+        return read(namespace).complete
 
-    def names(self, namespace_: str) -> list[str]:
+    def names(self, namespace: str) -> list[str]:
         """The names of its ops."""
-        return sorted({s.partition("(")[0].partition(".")[0] for s in namespace(namespace_).schemas})
+        return sorted({s.partition("(")[0].partition(".")[0] for s in read(namespace).schemas})
 
     def remark(self, op: str) -> Remark | None:
-        """RW228 for an op that the snapshot does not have."""
-        if self.find(op):
+        """RW228 for an op that the snapshot does not have and that may exist."""
+        if self.find(op) or self.is_complete(op.partition(".")[0]):
             return None
         message = f"schema of {op} is not known here: its arguments and mutations are checked when it is bound"
-        return Remark("RW228", message, "`fxrewrite check --bind` reads the schemas of the torch that is installed")
+        hint = self._meant(op) or "`fxrewrite check --bind` reads the schemas of the torch that is installed"
+        return Remark("RW228", message, hint)
+
+    def _meant(self, op: str) -> str:
+        """A hint that names an op that is spelled almost like `op`, or nothing."""
+        from difflib import get_close_matches  # only an unknown op pays for it
+
+        space, _, name = op.partition(".")
+        spaces = [space, *get_close_matches(space, [p.stem for p in FOLDER.glob("*.json")], n=1, cutoff=0.7)]
+        known = [f"{s}.{n}" for s in spaces for n in self.names(s)]
+        close = get_close_matches(f"{spaces[-1]}.{name}", known, n=1, cutoff=0.85)
+        return f"did you mean `{close[0]}`?" if close else ""
