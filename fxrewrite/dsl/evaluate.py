@@ -76,7 +76,7 @@ class Algebra(Protocol):
 
     def reference(self, op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:
         """The results of an op that has only `ref`."""
-        raise EvaluationError(f"{op.name} has no equation, and its `ref` {op.ref} is not known here")
+        raise EvaluationError(f'{op.name} has no equation here, and no package registers its ref "{op.ref}"')
 
     def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
         """A fact about values, or a native; UNKNOWN where it cannot be told."""
@@ -148,8 +148,9 @@ def evaluate(
 def evaluate_bound(bindings: Bindings) -> tuple[Any, ...]:
     """One value for each result of the op that is bound: its first equation that holds, else its `ref`."""
     op = bindings.op
-    if op.equations:
-        return evaluate_terms(choose(bindings).outputs, bindings)
+    case = choose(bindings) if op.ref is None else _holding(bindings)
+    if case is not None:
+        return evaluate_terms(case.outputs, bindings)
     values = [bindings.operands[o.name] for o in op.operands]
     return tuple(bindings.algebra.reference(op, values, bindings.attributes))
 
@@ -175,15 +176,23 @@ def bind(
 
 def choose(bindings: Bindings) -> Case:
     """The first equation that holds. Raises EvaluationError where none does, or where that cannot be told."""
+    found = _holding(bindings)
+    if found is not None:
+        return found
+    pinned = sorted({name for case in bindings.op.equations for name, _ in case.pins if name in bindings.attributes})
+    given = ", ".join(f"{n} = {text(bindings.attributes[n])}" for n in pinned)
+    raise EvaluationError(f"{bindings.op.name} has no equation that holds" + (f" for {given}" if given else " here"))
+
+
+def _holding(bindings: Bindings) -> Case | None:
+    """The first equation that holds, if one does. Raises EvaluationError where that cannot be told."""
     for case in bindings.op.equations:
         found = case_holds(case, bindings)
         if found is None:
             raise EvaluationError(f"{bindings.op.name}: whether its equation `{case.name}` holds cannot be told here")
         if found:
             return case
-    pinned = sorted({name for case in bindings.op.equations for name, _ in case.pins if name in bindings.attributes})
-    given = ", ".join(f"{n} = {text(bindings.attributes[n])}" for n in pinned)
-    raise EvaluationError(f"{bindings.op.name} has no equation that holds" + (f" for {given}" if given else " here"))
+    return None
 
 
 def case_holds(case: Case, bindings: Env) -> bool | None:

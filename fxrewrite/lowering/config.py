@@ -10,6 +10,7 @@ import torch
 from attrs import field, frozen
 
 from fxrewrite.dsl import packs as pack_files
+from fxrewrite.dsl import registered
 from fxrewrite.dsl.check.problem import closest
 from fxrewrite.dsl.core import Program, RuleDef
 from fxrewrite.dsl.scalars import Env, holds
@@ -76,12 +77,12 @@ class Status:
     """Is a rule on, and what decided."""
 
     on: bool
-    reason: str = ""  # "pack off" or "level" where it is off
+    reason: str = ""  # "pack off", "missing native" or "level" where it is off
     by: str = ""
 
 
 def rule_status(program: Program, rule: RuleDef, config: Config) -> Status:
-    """Whether `rule` takes part: the pack's `when`, then its own flag and the pack's, then the level."""
+    """Whether `rule` takes part: the pack's `when`, its natives, its own flag and the pack's, then the level."""
     pack = program.packs.get(rule.pack or "")
     flag = rule.flag or (pack.flag if pack else None)
     if pack is not None and pack.when:
@@ -90,6 +91,9 @@ def rule_status(program: Program, rule: RuleDef, config: Config) -> Status:
             return Status(
                 False, "pack off", f"pack {pack.name}: its `when` is {'unknown' if held is None else 'false'} here"
             )
+    absent = registered.missing((rule.guards, rule.prefer))
+    if absent is not None:
+        return Status(False, "missing native", absent)
     for name in (rule.full_name, rule.name, flag, rule.pack):
         if name is not None and name in config.flags:
             on = config.flags[name]

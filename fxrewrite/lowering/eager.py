@@ -23,7 +23,8 @@ from torch import SymBool, Tensor
 from torch._subclasses.fake_tensor import is_fake
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fxrewrite.dsl.core import Dtype, Prim
+from fxrewrite.dsl import registered
+from fxrewrite.dsl.core import Dtype, OpDef, Prim
 from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Buffer, EvaluationError, Overwritten
 from fxrewrite.lowering import packing, ranks
 from fxrewrite.lowering.layouts import empty
@@ -72,8 +73,19 @@ class Torch(Algebra):
         results = torch_op(op)(*made, **named)
         return results if isinstance(results, tuple | list) else (results,), written
 
+    def reference(self, op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:
+        """What the `ref` of an op returns: operands by position, attributes by name, dtypes as torch has them."""
+        found = None if op.ref is None else registered.function(registered.REFS, op.ref)
+        if found is None:
+            return super().reference(op, operands, attributes)
+        results = found(*operands, **{n: DTYPES[v.name] if isinstance(v, Dtype) else v for n, v in attributes.items()})
+        return results if isinstance(results, tuple | list) else (results,)
+
     def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
-        """`contiguous(x)`; what else there is can only a graph tell."""
+        """`contiguous(x)`, or a native; what else there is can only a graph tell."""
+        if name.startswith(registered.MARK):
+            found = registered.call(name, args)
+            return UNKNOWN if found is None else found
         return args[0].is_contiguous() if name == "contiguous" and isinstance(args[0], Tensor) else UNKNOWN
 
     def decide(self, op: str, left: Any, right: Any) -> Any:

@@ -16,6 +16,7 @@ import torch
 from attrs import frozen
 from torch.fx import Node
 
+from fxrewrite.dsl import registered
 from fxrewrite.dsl.core import BINARY, Dtype, OpDef, Prim, Program, Ref, ResultInfo
 from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Bindings, EvaluationError, bind, evaluate_bound
 from fxrewrite.dsl.scalars import FIT
@@ -124,7 +125,10 @@ class Primitives(Algebra):
         return decide_symbolic(op, left, right, self.editor.truth)
 
     def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
-        """`contiguous(x)`."""
+        """`contiguous(x)`, or a native about numbers and names."""
+        if name.startswith(registered.MARK) and not any(isinstance(a, Node) for a in args):
+            found = registered.call(name, args)
+            return UNKNOWN if found is None else found
         val = _val(args[0]) if name == "contiguous" else None
         return self.has_layout(val, "row") if isinstance(val, torch.Tensor) else UNKNOWN
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from attrs import define, field
 
-from fxrewrite.dsl import dims
+from fxrewrite.dsl import dims, registered
 from fxrewrite.dsl.core import (
     Apply,
     Choose,
@@ -298,6 +298,10 @@ class Library:
                 self.off.append(Off(f"{op.name}.{case.name}", "not matched yet", detail, case.span))
                 continue
             guards = (*case.guards, *op.requires)
+            absent = registered.missing(guards)
+            if absent is not None:
+                self.off.append(Off(f"{op.name}.{case.name}", "missing native", absent, case.span))
+                continue
             pattern = self._compiled(
                 op, f"{op.name}.{case.name}", case.span, case.outputs, op.operands, op.attributes, guards, case.pins,
                 (), emit, machine,

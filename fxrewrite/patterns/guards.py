@@ -8,7 +8,7 @@ from typing import Any, cast
 import sympy
 from attrs import define
 
-from fxrewrite.dsl import scalars
+from fxrewrite.dsl import registered, scalars
 from fxrewrite.dsl.core import Operand
 from fxrewrite.dsl.scalars import UNKNOWN, Env
 from fxrewrite.patterns.dtypes import to_core, to_graph
@@ -138,6 +138,9 @@ class SiteEnv(ValueEnv):
         return UNKNOWN if self.machine is None else self.machine.get(name, UNKNOWN)
 
     def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
-        """A question that the graph answers."""
+        """A question that the graph answers, or a native."""
+        if name.startswith(registered.MARK):
+            found = registered.call(name, args)
+            return UNKNOWN if found is None else found
         asked = None if self.predicates is None else self.predicates.get(name)
         return UNKNOWN if asked is None else asked(*args)

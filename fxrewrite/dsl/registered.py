@@ -1,0 +1,73 @@
+"""Functions that rule files may name: those that an installed package lists, and no others.
+
+    [project.entry-points."fxrewrite.natives"]      # what `native f(...) -> bool from "mylib.facts:f"` may name
+    f = "mylib.facts:f"
+    [project.entry-points."fxrewrite.refs"]         # what `ref "mylib.ref:g"` may name
+    g = "mylib.ref:g"
+
+The text behind `from` and `ref` is compared with the values of these entry points; the names are the package's own
+business. So a rule file cannot import a module: installing a package is what allows its functions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib.metadata import EntryPoint, distributions
+from typing import Any
+
+from fxrewrite.dsl.check.terms import walk
+from fxrewrite.dsl.core import Apply
+
+NATIVES, REFS = "fxrewrite.natives", "fxrewrite.refs"
+MARK = "native:"  # before the source, in the `op` of an `Apply`
+
+logger = logging.getLogger(__name__)
+
+
+@cache
+def listed(group: str) -> dict[str, EntryPoint]:
+    """What installed packages list in a group: `"package.module:function"` to its entry point."""
+    # `entry_points()` takes one of several records of a package, and an old one may lie in the working directory
+    return {e.value: e for d in distributions() for e in d.entry_points if e.group == group}
+
+
+@cache
+def function(group: str, source: str) -> Callable[..., Any] | None:
+    """The function called `source`; None, with a warning where that is news, if no package lists it or it has none."""
+    entry = listed(group).get(source)
+    if entry is None:
+        return None
+    try:
+        found = entry.load()
+    except Exception as error:  # noqa: BLE001  what an installed package does at import is not known
+        logger.warning('"%s" is listed in %s and cannot be loaded: %s', source, group, error)
+        return None
+    return found if callable(found) else None
+
+
+def call(name: str, args: tuple[Any, ...]) -> Any:
+    """What a native says; None where it cannot be told: it is not registered, says None, or raises.
+
+    `name`: the `op` of an `Apply` of it. A tensor comes as the caller has it: `patterns.values.Value` of a graph,
+    `torch.Tensor` of an evaluation. Lists are tuples, dtypes are `core.Dtype`.
+    """
+    native = function(NATIVES, name.removeprefix(MARK))
+    if native is None:
+        return None
+    try:
+        return native(*args)
+    except Exception as error:  # noqa: BLE001  it is another package's; unknown means no
+        logger.warning("%s raised %s: %s; its condition counts as unknown", name, type(error).__name__, error)
+        return None
+
+
+def missing(conditions: Iterable[Any]) -> str | None:
+    """The first native in conditions that no installed package registered, as a line for people."""
+    for part in walk(tuple(conditions)):
+        if isinstance(part, Apply) and part.op.startswith(MARK):
+            source = part.op.removeprefix(MARK)
+            if function(NATIVES, source) is None:
+                return f'no installed package registers the native "{source}"'
+    return None
