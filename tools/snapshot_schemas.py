@@ -17,7 +17,12 @@ from fxrewrite.dsl.schemas.schema import parse
 from fxrewrite.dsl.schemas.snapshot import FOLDER
 
 COMPLETE = ("aten", "prims", "_c10d_functional", "symm_mem")
-REGISTER = ("torch._prims", "torch.distributed._functional_collectives", "torch.distributed._symmetric_memory")
+REGISTER = (
+    "torch._prims",
+    "torch._inductor.inductor_prims",
+    "torch.distributed._functional_collectives",
+    "torch.distributed._symmetric_memory",
+)
 VLLM = Path(__file__).parent / "vllm_schemas.txt"
 
 

@@ -60,7 +60,7 @@ def overloads(elab: Elaborator, func: str, at: syntax.Span) -> tuple[Schema, ...
     fitting = tuple(s for s in found if s.overload == overload)
     if not fitting:
         have = [s.overload or "default" for s in found]
-        hint = closest(overload, have) or f"its overloads: {', '.join(have)}"
+        hint = closest(func, [f"{op}.{o}" for o in have]) or f"its overloads: {', '.join(have)}"
         raise Problem("RW205", f"{op} has no overload `{overload}`", at, hint)
     return fitting
 
