@@ -9,7 +9,7 @@ from fxrewrite.dsl.check import conditions
 from fxrewrite.dsl.check.builtins import DTYPES
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.scope import Scope
-from fxrewrite.dsl.check.signatures import check_attribute
+from fxrewrite.dsl.check.signatures import check_attribute, check_size
 from fxrewrite.dsl.core import NO_DEFAULT, Apply, Attribute, Dtype, DtypeVar, Lit, OpDef, Ref, Scalar, Size, Wild
 from fxrewrite.dsl.diagnostics import Related
 
@@ -99,7 +99,9 @@ def _written(elab: Elaborator, op: OpDef, a: Attribute, k: syntax.Kwarg, scope: 
     found = elab.scalar(k.value, scope)
     if isinstance(found, Ref):
         _same_kind(elab, op, a, found.name, k.value.span)
-    return _checked(op, a, conditions.constant(found), k.value.span)
+    found = _checked(op, a, conditions.constant(found), k.value.span)
+    check_size(a.name, getattr(found, "value", None), op, k.value.span)
+    return found
 
 
 def _same_kind(elab: Elaborator, op: OpDef, a: Attribute, name: str, span: syntax.Span) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxrewrite.dsl import dims, syntax
-from fxrewrite.dsl.check import arguments, build, defs, op_calls, torch_calls, typing
+from fxrewrite.dsl.check import arguments, build, defs, elsewhere, kinds, natives, op_calls, torch_calls, typing
 from fxrewrite.dsl.check.builtins import (
     ATEN,
     BUILTINS,
@@ -27,8 +27,6 @@ from fxrewrite.dsl.core import UNKNOWN, Apply, Dtype, Extern, Lit, Number, Opera
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.expressions import Elaborator
-
-PYTHON_MODULES = ("torch", "F", "nn", "np", "numpy", "math", "tl", "triton", "jnp", "functional", "self")
 
 
 def call(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Value:
@@ -57,7 +55,7 @@ def call(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Value:
         raise Problem("RW205", f"`{name}` is a value here, not an op", at, f"write `{name}`, without brackets")
     if name in DTYPE_HINTS:
         raise Problem("RW217", f"unknown dtype `{name}`", at, f"write `{DTYPE_HINTS[name]}(...)`")
-    raise Problem("RW205", f"unknown op `{name}`", at, elab.checker.suggest(name))
+    raise Problem("RW205", f"unknown op `{name}`", at, elsewhere.function_hint(name) or elab.checker.suggest(name))
 
 
 def _no_rest(elab: Elaborator, e: syntax.Call) -> None:
@@ -127,6 +125,8 @@ def _signature(func: str) -> str:
 
 def _argument(elab: Elaborator, e: syntax.Call, argument: Argument, value: Value, text: Any, scope: Scope) -> Value:
     if argument.kind == "scalar":
+        if argument.name in ("shape", "sizes", "start", "stop"):
+            _whole(elab, value, text)
         return elab.as_scalar(value, text, scope)
     if argument.kind == "tensors":
         if not isinstance(value, Listed):
@@ -135,6 +135,15 @@ def _argument(elab: Elaborator, e: syntax.Call, argument: Argument, value: Value
     if value == Lit(None) and argument.default is not REQUIRED:
         return value
     return _tensor(elab, e, argument, value, text)
+
+
+def _whole(elab: Elaborator, value: Value, text: Any) -> None:
+    """RW310 for a size that is no whole number."""
+    inside = value.values if isinstance(value, Listed) else (value,)
+    texts = text.items if isinstance(text, syntax.List) and len(text.items) == len(inside) else [text] * len(inside)
+    for v, t in zip(inside, texts):
+        if isinstance(v, Size | Ref | Lit | Apply) and kinds.kind_of(elab, v) != "list":
+            kinds.must_be_whole(elab, v, t, "a size", "give a whole number")
 
 
 def _tensor(elab: Elaborator, e: syntax.Call, argument: Argument, value: Value, text: Any) -> Term:
@@ -163,8 +172,12 @@ def predicate(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> V
         given = len(values) + len(e.kwargs)
         message = f"{e.func} takes {count} argument{'s' if count != 1 else ''} by position, not {given}"
         raise Problem("RW204", message, e.func_span or e.span, f"`{e.func}({', '.join('abcdefgh'[:count])})`")
-    if e.func in OF_LISTS or e.func in ("up", "compose", "identity"):
+    if e.func == "fill":
+        values = [values[0], elab.as_scalar(values[1], arguments.texts(e, count)[1], scope)]
+    elif e.func in OF_LISTS or e.func in ("up", "compose", "identity"):
         values = [elab.as_scalar(v, t, scope) for v, t in zip(values, arguments.texts(e, count))]
+    if native is not None:
+        natives.check_call(elab, native, list(zip(values, arguments.texts(e, count))))
     args = tuple(_plain(v) for v in values)
     if e.func == "up":
         return _up(args, e)
@@ -191,12 +204,13 @@ def _dotted(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Val
     at = e.func_span or e.span
     if head in scope.names or head in scope.parts or head in elab.item.bound:
         method = e.func.rsplit(".", 1)[-1]
-        inside = ", ".join([head, *(elab.places.text(a.span) for a in (*e.args, *e.kwargs))])
-        raise Problem("RW216", f"there are no methods: `.{method}`", at, f"write `{method}({inside})`")
-    if head in PYTHON_MODULES:
+        texts = [elab.places.text(a.span) for a in (*e.args, *e.kwargs)]
+        raise Problem("RW216", f"there are no methods: `.{method}`", at, elsewhere.method_hint(method, head, texts))
+    if head in elsewhere.MODULES:
         name = rest.rsplit(".", 1)[-1]
         known = name in BUILTINS or elab.checker.knows_op(name)
-        hint = f"write `{name}(...)`" if known else f"torch ops go by namespace: `aten.{name}(...)`"
+        hint = elsewhere.function_hint(name) or f"torch ops go by namespace: `aten.{name}(...)`"
+        hint = f"write `{name}(...)`" if known else hint
         raise Problem("RW205", f"unknown op `{e.func}`", at, hint)
     return torch_call(elab, e, scope, first)
 

@@ -33,7 +33,7 @@ from fxrewrite.dsl.core import (
     Term,
     Wild,
 )
-from fxrewrite.dsl.dims import Dim, Star
+from fxrewrite.dsl.dims import Dim, Shape, Star
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.program import Checker
@@ -315,7 +315,7 @@ def _attr(elab: Elaborator, e: syntax.Attr, scope: Scope) -> Value:
     inner = e.value
     if isinstance(inner, syntax.Call) and inner.func == "finfo":
         return _finfo(elab, e, inner, scope)
-    value = elab.one(inner, scope)
+    value = single(elab.value(inner, scope))
     if e.name == "dtype" and isinstance(value, (*TERMS, Extern)):
         type_ = elab.item.type_of(value)
         return type_.dtype if type_.dtype is not None else Apply("dtype", (value,))
@@ -324,9 +324,20 @@ def _attr(elab: Elaborator, e: syntax.Attr, scope: Scope) -> Value:
     if e.name in ("name", "size") and isinstance(value, Ref):
         return Apply("group." + e.name, (value,))
     place = elab.places.end(e.span, len(e.name))
-    hints = {"T": "write `permute(x, [1, 0])`", "ndim": "dims of types say it: `x: real[T, D]`"}
-    hint = hints.get(e.name, f"write `{e.name}(...)`")
-    raise Problem("RW216", f"there are no methods and no `.{e.name}`", place, hint)
+    raise Problem("RW216", f"there are no methods and no `.{e.name}`", place, _fact_hint(elab, e, value))
+
+
+def _fact_hint(elab: Elaborator, e: syntax.Attr, value: Value) -> str:
+    """What to write for an attribute that values do not have."""
+    if isinstance(value, Many):
+        results = [elab.result_name(v) for v in value.values]
+        if e.name in results:
+            return f"results go by position: `.{results.index(e.name)}`"
+    kind = kinds.kind_of(elab, value)
+    facts = {"group": ("name", "size"), "tensor": ("dtype", "shape")}.get(kind or "", ())
+    hints = {"T": "write `permute(x, [1, 0])`", "mT": "write `permute(x, [1, 0])`",
+             "ndim": "dims of types say it: `x: real[T, D]`"}  # fmt: skip
+    return hints.get(e.name) or closest(e.name, facts) or f"write `{e.name}(...)`"
 
 
 def _finfo(elab: Elaborator, e: syntax.Attr, call: syntax.Call, scope: Scope) -> Value:
@@ -396,10 +407,11 @@ def _size(elab: Elaborator, shape: Apply, at: Scalar, e: syntax.Index) -> Scalar
     return Apply("shape", (shape.args[0], at))
 
 
-def _on_an_axis(known: Any, at: Scalar, e: syntax.Index) -> None:
+def _on_an_axis(known: Shape | None, at: Scalar, e: syntax.Index) -> None:
     """RW303 where a shape has no such axis."""
-    ranked = known is not None and not any(isinstance(d, Star) for d in known)
-    if ranked and isinstance(at, Lit) and isinstance(at.value, int) and not -len(known) <= at.value < len(known):
+    if known is None or any(isinstance(d, Star) for d in known):
+        return
+    if isinstance(at, Lit) and isinstance(at.value, int) and not -len(known) <= at.value < len(known):
         message = f"{shapes.show(known)} has no axis {at.value}"
         raise Problem("RW303", message, e.items[-1].span, "`-1` is the last axis")
 

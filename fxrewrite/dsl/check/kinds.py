@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fxrewrite.dsl.check.expressions import Elaborator
 
 NUMBERS = ("int", "float", "number")
+_OF_PYTHON = {"bool": "bool", "int": "int", "float": "float", "str": "str", "tuple": "list"}
 _KIND_OF_OP = {
     **dict.fromkeys(TRUTHS - {"item"}, "bool"),
     **dict.fromkeys("+ - * / neg".split(), "number"),
@@ -42,15 +43,15 @@ def kind_of(elab: Elaborator, value: Value) -> str | None:
     if isinstance(value, Apply):
         return _of_operation(elab, value)
     if isinstance(value, Operand):
-        open_ = value.name in elab.item.bound and elab.item.types.get(value.name) == UNKNOWN
-        return None if open_ or value.name in elab.item.texts else "tensor"
+        is_open = elab.item.types.get(value.name) == UNKNOWN  # its uses will say
+        return None if is_open or value.name in elab.item.texts else "tensor"
     return "tensor" if isinstance(value, TERMS) else None
 
 
 def _of_python(value: Any) -> str:
     if value is None:
         return "none"
-    return {bool: "bool", int: "int", float: "float", str: "str", tuple: "list"}.get(type(value), "dtype")
+    return _OF_PYTHON.get(type(value).__name__, "dtype")
 
 
 def _of_attribute(item: Item, name: str) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from attrs import evolve
+
 from fxrewrite.dsl import dims, syntax
 from fxrewrite.dsl.check import arguments, attributes
 from fxrewrite.dsl.check.problem import Problem
@@ -29,6 +31,7 @@ from fxrewrite.dsl.core import (
     Wild,
 )
 from fxrewrite.dsl.diagnostics import Related
+from fxrewrite.dsl.dims import Star
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.expressions import Elaborator
@@ -115,7 +118,7 @@ def _operand(
 ) -> Any:
     what = f"`{info.name}` of {op.name}"
     if info.star:
-        return _list(elab, info, value, at, what)
+        return _list(elab, op, info, value, at, what, instance)
     if info.kind == "str":
         return _text(elab, info, value, at, what)
     term = elab.as_term(value, at)
@@ -152,12 +155,35 @@ def _text(elab: Elaborator, info: OperandInfo, value: Value, at: Any, what: str)
     raise Problem("RW310", f"{what} is a str", at.span, 'write `"..."` or a name')
 
 
-def _list(elab: Elaborator, info: OperandInfo, value: Value, at: Any, what: str) -> Any:
+def _list(elab: Elaborator, op: OpDef, info: OperandInfo, value: Value, at: Any, what: str, instance: Instance) -> Any:
+    want = instance.type(info.type)
     if isinstance(value, Listed):
-        return tuple(elab.as_term(v, at) for v in value.values)
+        texts = at.items if isinstance(at, syntax.List) else ()
+        texts = texts if len(texts) == len(value.values) else [at] * len(value.values)
+        return tuple(_element(elab, op, info, v, t, what, instance) for v, t in zip(value.values, texts))
+    if isinstance(value, Operand) and value.star:
+        elab.item.use(value, info)
+        elab.item.fit(want, value, at.span, what)
+        return value
     if isinstance(value, Each | Extern) or (isinstance(value, Operand) and value.star):
         return value
     raise Problem("RW220", f"{what} is a list of tensors", at.span, "write `[a, b]`, or spread a list: `*s`")
+
+
+def _element(
+    elab: Elaborator, op: OpDef, info: OperandInfo, value: Value, at: Any, what: str, instance: Instance
+) -> Any:
+    """A tensor of a list: dims that only the list has may differ from one to the next."""
+    term = elab.as_term(value, at)
+    elab.present(term, what, at.span)
+    if isinstance(term, Number):
+        raise Problem("RW310", f"{what} is a list of tensors, and this is a number", at.span, "give tensors")
+    others = (*(o.type for o in op.operands if o is not info), *(r.type for r in op.results))
+    shared = {n for t in others for d in t.shape or () for n in ({d.name} if isinstance(d, Star) else dims.names(d))}
+    mine = {n: r for n, r in instance.names.items() if n in shared or n in instance.classes}
+    want = evolve(instance, names=mine).type(info.type)
+    elab.item.fit(want, term, at.span, what)
+    return elab.typed(term, want)
 
 
 def _counted(elab: Elaborator, op: OpDef, e: syntax.Call, scope: Scope, first: Value) -> list[tuple[Value, Any]]:

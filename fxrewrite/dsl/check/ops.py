@@ -11,11 +11,12 @@ from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check import conditions, packing, samples
 from fxrewrite.dsl.check.contradiction import domain, never
 from fxrewrite.dsl.check.expressions import Elaborator
+from fxrewrite.dsl.check.natives import check_source
 from fxrewrite.dsl.check.places import names_in, outputs_span
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.properties import properties
 from fxrewrite.dsl.check.scope import Item, Scope
-from fxrewrite.dsl.check.signatures import determined, say
+from fxrewrite.dsl.check.signatures import check_size, determined, say
 from fxrewrite.dsl.check.solver import show
 from fxrewrite.dsl.check.spellings import Spell, map_pins, spelled_at, spelling
 from fxrewrite.dsl.check.terms import names_of
@@ -67,6 +68,12 @@ def op_signature(checker: Checker, op: syntax.Op) -> OpDef:
         )
     sig = OpDef(op.name, operands, attrs, results, (), rowwise=rowwise, ref=op.ref, contract=op.contract, doc=op.doc,
                 span=op.span, effects=effects)  # fmt: skip
+    for p, a in zip(op.params.attributes, attrs):
+        if p.default is not None:
+            check_size(a.name, a.default, sig, p.default.span)
+    if op.ref is not None:
+        head = checker.places.word(op.span, "ref")
+        check_source(op.ref, checker.places.behind(head, f'"{op.ref}"'), "`ref`", "RW225")
     _dims(checker, op, sig)
     return sig
 
@@ -79,6 +86,29 @@ def unique(checker: Checker, span: syntax.Span, params: syntax.Params) -> None:
             place = checker.places.word(p.span, p.name)
             raise Problem("RW208", f"`{p.name}` is declared twice", place, "choose another name")
         seen.add(p.name)
+    _defaults_last(checker, params)
+    _dims_apart(checker, params, seen - {p.name for p in params.attributes})
+
+
+def _defaults_last(checker: Checker, params: syntax.Params) -> None:
+    """RW204 where an operand that may be left out stands before one that may not."""
+    for before, p in zip(params.operands, params.operands[1:]):
+        if before.default is not None and p.default is None:
+            place = checker.places.word(p.span, p.name)
+            message = f"`{before.name}` may be left out, and `{p.name}` behind it may not"
+            raise Problem("RW204", message, place, f"put `{p.name}` before `{before.name}`")
+
+
+def _dims_apart(checker: Checker, params: syntax.Params, taken: set[str]) -> None:
+    """RW208 where a dim is called like an operand, or like leading axes."""
+    typed = [p.type.dims for p in params.operands if p.type is not None and p.type.dims is not None]
+    stars = {d.name for axes in typed for d in axes if isinstance(d, syntax.Splat)}
+    for axes in typed:
+        for found in names_in(tuple(d for d in axes if not isinstance(d, syntax.Splat))):
+            if found.name in taken | stars:
+                what = "an operand" if found.name in taken else "leading axes"
+                place = checker.places.word(found.span, found.name)
+                raise Problem("RW208", f"`{found.name}` is {what} and a dim", place, "choose another name")
 
 
 def _operand(checker: Checker, p: syntax.Param, own: dict[str, str]) -> OperandInfo:
@@ -98,7 +128,9 @@ def _result_names(checker: Checker, op: syntax.Op, results: tuple[ResultInfo, ..
 
 def _dims(checker: Checker, op: syntax.Op, sig: OpDef) -> None:
     """RW304 where the sizes of the operands do not say what a dim is."""
-    known = determined([o.type for o in sig.operands], {a.name for a in sig.attributes if a.type == "int"})
+    own = {a.name for a in sig.attributes if a.type == "int"}
+    known = determined([o.type for o in sig.operands], own)
+    there = determined([o.type for o in sig.operands if not o.optional], own)
     stars = {d.name for o in sig.operands for d in o.type.shape or () if isinstance(d, Star)}
     texts = [*((o.type, p.type) for o, p in zip(sig.operands, op.params.operands))]
     for type_, text in (*texts, *((r.type, t.type) for r, t in zip(sig.results, op.results))):
@@ -112,6 +144,11 @@ def _dims(checker: Checker, op: syntax.Op, sig: OpDef) -> None:
                 raise Problem("RW304", f"no operand has the leading axes `*{dim.name}`", place, hint)
             if isinstance(dim, Dim) and not names(dim) <= known:
                 raise undetermined(checker, text.span, dim, known)
+            if isinstance(dim, Dim) and not names(dim) <= there and text in [r.type for r in op.results]:
+                name = min(names(dim) - there)
+                place = checker.places.word(text.span, name)
+                hint = f"give it: an attribute (`; {name}: int`), or the shape of an operand that is there"
+                raise Problem("RW304", f"`{name}` is not known where that operand is `none`", place, hint)
 
 
 def undetermined(checker: Checker, span: syntax.Span, dim: Dim, known: set[str]) -> Problem:

@@ -54,6 +54,10 @@ def check_overlaps(checker: Checker, rules: list[RuleDef]) -> None:
 
 
 def _pair(places: Places, a: RuleDef, b: RuleDef) -> None:
+    if a.name in b.over and b.name in a.over:
+        related = [Related(_place(places, a), f"{a.name} is here")]
+        message = f"{a.name} and {b.name} stand over each other"
+        raise Problem("RW401", message, _place(places, b), f"remove `over {a.name}` here, or the other", related)
     for winner, loser in ((a, b), (b, a)):
         if loser.name in winner.over and _beats(winner, loser):
             message = f"{loser.name} can never fire: {winner.name} matches wherever it does and stands over it"

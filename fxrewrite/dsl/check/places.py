@@ -42,6 +42,16 @@ class Places:
         """The last `count` characters of a span."""
         return Span(span.file, span.end_line, span.end_column - count, span.end_line, span.end_column)
 
+    def behind(self, word: Span, text: str) -> Span:
+        """The first place of `text` on the line of `word` or the next, behind it; `word` itself where it is not."""
+        lines = self._lines(word.file)
+        for number in (word.line, word.line + 1):
+            line = lines[number - 1] if number <= len(lines) else ""
+            at = line.find(text, word.end_column - 1 if number == word.line else 0)
+            if at >= 0:
+                return Span(word.file, number, at + 1, number, at + 1 + len(text))
+        return word
+
     def head(self, span: Span) -> Span:
         """The first line of a span."""
         if span.line == span.end_line:

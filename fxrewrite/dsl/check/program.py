@@ -180,7 +180,7 @@ class Checker:
         self.spans[name] = place
         self.visible.owners[name] = item.span.file
         if isinstance(item, syntax.DtypeClass):
-            self.dtypes[name] = tuple(self._member(m) for m in item.members)
+            self.dtypes[name] = self._members(item)
             return
         tables: dict[type, dict[str, Any]] = {
             syntax.Native: self.natives,
@@ -190,6 +190,16 @@ class Checker:
             syntax.Rule: self.rules,
         }
         tables[type(item)][name] = item
+
+    def _members(self, item: syntax.DtypeClass) -> tuple[str, ...]:
+        """The dtypes of a class, each once."""
+        found: list[str] = []
+        for e in item.members:
+            member = self._member(e)
+            if member in found:
+                raise Problem("RW208", f"`{member}` is in this class already", e.span, "remove one")
+            found.append(member)
+        return tuple(found)
 
     def _member(self, e: syntax.Expr) -> str:
         if isinstance(e, syntax.Var) and e.name in DTYPES:
@@ -395,6 +405,11 @@ class _Program:
             related = [Related(heads[0].span, "the pack is here")]
             found = Diagnostic("RW208", "a file is one pack", extra.span, "remove one head", tuple(related))
             checker.diagnostics.append(found)
+        if pack is not None and pack is not f.items[0] and pack.span.line > f.items[0].span.line:
+            related = [Related(checker.places.head(f.items[0].span), "this stands before it")]
+            place = checker.places.head(pack.span)
+            found = Diagnostic("RW125", "the pack is the first item of its file", place, "move it up", tuple(related))
+            checker.diagnostics.append(found)
         if pack is not None and active:
             made = checker.guard(lambda: _pack(checker, pack, f.path))
             self.packs[pack.name] = made or _plain_pack(pack, f.path)
@@ -433,6 +448,9 @@ class _Program:
         checker = self.checker
         before = (n for n, op in self.ops.items() if op.is_fusion)
         known = {*checker.rules, *checker.fusions, *before, *(r.name for r in self.rules)}
+        if rival == item.name:
+            place = checker.places.word(item.span, rival, 1)
+            raise Problem("RW223", f"{rival} stands over itself", place, "name the rule that this one stands over")
         if rival in known or rival in checker.visible.elsewhere():
             return
         place = checker.places.word(item.span, rival)
@@ -464,5 +482,12 @@ def _pack(checker: Checker, pack: syntax.Pack, path: str) -> PackDef:
         place = checker.places.word(pack.span, pack.stage or "")
         hint = closest(pack.stage or "", STAGES) or "write `canonicalize`, `fuse` or `lower`"
         raise Problem("RW129", f"unknown stage `{pack.stage}`", place, hint)
+    for name in pack.after:
+        place = checker.places.word(pack.span, name, pack.name == name)
+        if name == pack.name:
+            raise Problem("RW209", f"the pack {name} comes after itself", place, "remove it")
+        hint = "" if name in checker.visible.packs() else closest(name, checker.visible.packs())
+        if hint:
+            raise Problem("RW223", f"`after` names the pack `{name}`, which is not known", place, hint)
     checker.pack_prefer(pack)
     return evolve(_plain_pack(pack, path), when=checker.pack_conditions(pack, pack.when, profit=False))

@@ -14,6 +14,7 @@ from fxrewrite.dsl.check.effects import check_effects
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.places import names_in, outputs_span, parts_of
 from fxrewrite.dsl.check.problem import Problem, closest
+from fxrewrite.dsl.check.samples import check_samples
 from fxrewrite.dsl.check.scope import Item, Scope
 from fxrewrite.dsl.check.terms import is_list, names_of, operands_of
 from fxrewrite.dsl.check.zonk import Zonk
@@ -71,13 +72,15 @@ def check_rule(checker: Checker, r: syntax.Rule, pack: syntax.Pack | None, order
     guards = tuple(conditions.conjuncts(zonk((*requires, *item.solver.guards))))
     named = zonk(tuple(item.named))
     connected(r.left, lefts, named, item)
+    operands = _bound_operands((*lefts, *(t for _, t in named)))
     attributes = (*item.own.values(), *(a if a.name == n else evolve(a, name=n) for n, a in item.captured.items()))
     ops.possible(checker, guards, attributes, r.requires or r.right)
     _nothing_dropped(checker, item, rights, r)
     check_effects(checker, r, lefts, rights, guards)
+    check_samples(checker, r.samples, item.name, operands, attributes)
     return RuleDef(
         r.name or bare_name(lefts, rights), pack.name if pack else None, lefts, rights,
-        _bound_operands((*lefts, *(t for _, t in named))), attributes, named, tuple(item.kept), guards, zonk(prefer),
+        operands, attributes, named, tuple(item.kept), guards, zonk(prefer),
         r.over, r.level, r.flag, (pack.stage if pack else None) or "fuse",
         r.contract or (pack.contract if pack else None), order, r.span, outputs_span(r.left),
         decreasing=zonk(decreasing), is_named=r.name is not None,

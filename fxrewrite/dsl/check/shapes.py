@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from fxrewrite.dsl import dims
+from fxrewrite.dsl.check import conditions
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.scope import Item, Many, Value
 from fxrewrite.dsl.check.solver import as_dim, show
@@ -179,8 +180,22 @@ def slice(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     args = (values["x"],) if prim == "slice" else (values["x"], values["y"])
     params = tuple(values[n] for n in ("dim", "start", "stop", "step"))
     type_ = item.type_of(values["x"])
+    _sliceable(type_.shape, values, span)
     shape = type_.shape if prim == "slice_scatter" else None
     return prim_term(item, prim, args, params, TensorType(type_.dtype, shape), span)
+
+
+def _sliceable(shape: Shape | None, values: dict[str, Any], span: Span) -> None:
+    """RW303 for an axis that is not there, RW305 for bounds that hold nothing, RW310 for a step below 1."""
+    given = [conditions.constant(values[n]) for n in ("dim", "start", "stop", "step")]
+    axis, first, last, stride = (getattr(p, "value", None) for p in given)
+    ranked = shape is not None and not any(isinstance(d, Star) for d in shape)
+    if ranked and shape is not None and type(axis) is int and not -len(shape) <= axis < len(shape):
+        raise Problem("RW303", f"{show(shape)} has no axis {axis}", span, "`-1` is the last axis")
+    if isinstance(given[3], Lit) and (type(stride) is not int or stride < 1):
+        raise Problem("RW310", "a step is a whole number of 1 or more", span, "`slice(x, d, a, b, 2)`")
+    if type(first) is int and type(last) is int and (first >= 0) == (last >= 0) and first > last:
+        raise Problem("RW305", f"nothing lies from {first} to {last}", span, "the lower bound comes first")
 
 
 def slice_last(item: Item, x: Term, start: Scalar | None, stop: Scalar | None, step: Scalar | None, span: Span) -> Term:
@@ -188,18 +203,29 @@ def slice_last(item: Item, x: Term, start: Scalar | None, stop: Scalar | None, s
     type_ = item.type_of(x)
     last = type_.shape[-1] if type_.shape and isinstance(type_.shape[-1], Dim) else None
     start, stop = (_bound(b, last, span) for b in (start, stop))
-    stride = getattr(step, "value", None) if isinstance(step, Lit) else 1 if step is None else 0
-    if stride is None or (stride != 0 and (type(stride) is not int or stride < 1)):
+    literal = step is None or isinstance(step, Lit)
+    stride: Any = (1 if step is None else getattr(step, "value", None)) if literal else 0
+    if literal and (type(stride) is not int or stride < 1):
         raise Problem("RW310", "a step is a whole number of 1 or more", span, "`x[..., ::2]`")
     params = (Lit(-1), start or Lit(0), stop or Lit(None), step or Lit(1))
     shape: Shape | None = None
     if last is not None and type_.shape and stride:
         end = last if stop is None or stop == Lit(None) else as_dim(stop)
         size = dims.combine("-", end, as_dim(start or Lit(0)))
+        _holds_something(size, end, as_dim(start or Lit(0)), last, span)
         if stride > 1:  # ceil(size / stride), which is size / stride where the whole axis divides
             size = _strided(size, dims.combine("-", last, as_dim(start or Lit(0))), stride, end == last)
         shape = (*type_.shape[:-1], size)
     return prim_term(item, "slice", (x,), params, TensorType(type_.dtype, shape), span)
+
+
+def _holds_something(size: Dim, end: Dim, start: Dim, last: Dim, span: Span) -> None:
+    """RW305 where a slice is certainly empty, or reaches beyond the axis."""
+    beyond = dims.combine("-", last, end).number
+    if size.number is not None and size.number <= 0:
+        raise Problem("RW305", f"this slice holds nothing: from {start} to {end}", span, "the lower bound comes first")
+    if (beyond is not None and beyond < 0) or (start.number or 0) < 0:
+        raise Problem("RW305", f"this slice leaves the axis, which has {last} elements", span, f"0 to {last} are there")
 
 
 def _strided(size: Dim, rest: Dim, stride: int, whole: bool) -> Dim:
@@ -219,6 +245,8 @@ def _bound(bound: Scalar | None, last: Dim | None, span: Span) -> Scalar | None:
         if last is None:
             raise Problem("RW303", "a bound that counts from the end needs a known size", span, "write the size")
         return Size(dims.add(last, dims.constant(value)))
+    if isinstance(bound, Size) and bound.dim.terms and all(c < 0 for _, c in bound.dim.terms) and last is not None:
+        return Size(dims.add(last, bound.dim))  # `-K` counts from the end too
     return bound
 
 

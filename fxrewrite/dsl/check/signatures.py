@@ -11,7 +11,7 @@ from fxrewrite.dsl import dims, syntax
 from fxrewrite.dsl.check.builtins import DTYPE_HINTS, DTYPES
 from fxrewrite.dsl.check.places import Places, names_in
 from fxrewrite.dsl.check.problem import Problem, closest
-from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, DtypeVar, OperandInfo, Ref, ResultInfo, TensorType
+from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, DtypeVar, OpDef, OperandInfo, Ref, ResultInfo, TensorType
 from fxrewrite.dsl.dims import Dim, Star
 
 _NO_ATTRIBUTES: Mapping[str, str] = {}
@@ -232,6 +232,17 @@ def check_attribute(a: Attribute, value: Any, span: syntax.Span, op: str) -> Non
         )
     if a.type == "layout" and value not in LAYOUTS:
         raise Problem("RW311", f"{said} is no layout", span, closest(str(value), LAYOUTS) or LAYOUT_HINT)
+
+
+def check_size(name: str, value: Any, op: OpDef, span: syntax.Span) -> None:
+    """RW310 where an attribute that types have as a size is given a number that no size has."""
+    if type(value) is int and value < 1 and name in _sizes(op):
+        raise Problem("RW310", f"`{name}` of {op.name} is a size, and {value} is none", span, "a size is 1 or more")
+
+
+def _sizes(op: OpDef) -> set[str]:
+    types = [o.type for o in op.operands] + [r.type for r in op.results]
+    return {n for t in types for d in t.shape or () if isinstance(d, Dim) for n in dims.names(d)}
 
 
 _EXAMPLES = {

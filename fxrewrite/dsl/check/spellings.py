@@ -7,13 +7,13 @@ from typing import Any
 from attrs import define, field
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.check import arguments, calls, conditions, names
+from fxrewrite.dsl.check import arguments, calls, conditions, names, operand_pins, packing
 from fxrewrite.dsl.check.contradiction import never
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.places import Places, outputs_span
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.scope import Scope
-from fxrewrite.dsl.check.signatures import check_attribute
+from fxrewrite.dsl.check.signatures import check_attribute, check_size
 from fxrewrite.dsl.check.terms import buffers, children, names_of, walk
 from fxrewrite.dsl.check.torch_calls import Given, TorchOp, returned
 from fxrewrite.dsl.check.zonk import Zonk
@@ -49,7 +49,9 @@ def spelling(elab: Elaborator, spell: Spell, scope: Scope, op: OpDef) -> Case:
     for name, value in pins.items():
         inner.names[name] = conditions.literal(value)
     inner.add_parts(spell.where, results)
-    conds = elab.conditions(spell.when, inner)
+    given = operand_pins.of(spell, op)
+    inner = operand_pins.matching(inner, given)
+    conds = () if given else elab.conditions(spell.when, inner)
     inner.present = conditions.present(conds)
     made = None
     if isinstance(spell.spelling, syntax.BoundCall):
@@ -58,6 +60,8 @@ def spelling(elab: Elaborator, spell: Spell, scope: Scope, op: OpDef) -> Case:
         outputs = _spelled(elab, spell, spell.spelling, inner, op)
     if made is not None:
         _not_after_mut(elab, spell, made, outputs)
+    binds = operand_pins.values(elab, spell, given, inner, op)
+    conds = elab.conditions(spell.when, inner) if given else conds  # they may be about what the spelling binds
     zonk = Zonk(elab.item)
     terms, guards = zonk(tuple(outputs)), zonk((*conds, *elab.item.solver.guards))
     pins.update(_unmentioned(elab, spell, op, kind, {*pins, *every}, names_of((terms, guards))))
@@ -75,7 +79,9 @@ def spelling(elab: Elaborator, spell: Spell, scope: Scope, op: OpDef) -> Case:
             "RW404", f"{kind} `{spell.name}` never stands for anything: {shown}", place, "mend the pins or `when`"
         )
     contract = spell.contract if isinstance(spell, syntax.Impl) else None
-    return Case(spell.name, terms, tuple(pins.items()), guards, zonk(tuple(elab.item.named)), contract, spell.span)
+    return Case(
+        spell.name, terms, tuple(pins.items()), guards, zonk(tuple(elab.item.named)), contract, spell.span, zonk(binds)
+    )
 
 
 def spelled_at(places: Places, spell: Spell) -> syntax.Span:
@@ -96,6 +102,8 @@ def _pins(elab: Elaborator, spell: Spell, scope: Scope, op: OpDef, kind: str) ->
     pins: dict[str, Any] = {}
     every: set[str] = set()
     for k in spell.pins:
+        if k.name in operand_pins.of(spell, op):
+            continue
         a = op.attribute(k.name)
         place = elab.places.word(k.span, k.name)
         if a is None:
@@ -112,6 +120,7 @@ def _pins(elab: Elaborator, spell: Spell, scope: Scope, op: OpDef, kind: str) ->
             hint = f"write a literal, or a condition: `when {k.name} == ...`"
             raise Problem("RW310", f"`{k.name}` is pinned to a value that is no literal", k.value.span, hint)
         check_attribute(a, conditions.plain(value), k.value.span, op.name)
+        check_size(a.name, conditions.plain(value), op, k.value.span)
         pins[k.name] = conditions.plain(value)
     return pins, every
 
@@ -149,10 +158,17 @@ def _spelled(elab: Elaborator, spell: Spell, texts: tuple[Any, ...], scope: Scop
         message = f"`{spell.name}` gives {len(outputs)} of {len(op.results)} results"
         raise Problem("RW224", message, outputs_span(texts), f"results: {', '.join(r.name for r in op.results)}")
     for o, r in zip(outputs, op.results):
-        elab.typed(o, r.type)
+        want = packing.stored(r.type, _layouts(op, scope), outputs_span(texts))
+        elab.typed(o, want)
         what = f"result `{r.name}` of {op.name}"
-        elab.item.solver.unify(r.type, elab.item.type_of(o), outputs_span(texts), what)
+        elab.item.solver.unify(want, elab.item.type_of(o), outputs_span(texts), what)
     return outputs
+
+
+def _layouts(op: OpDef, scope: Scope) -> dict[str, Any]:
+    """What each layout is here: pinned, or the default."""
+    found = ((a, scope.names.get(a.name)) for a in op.attributes if a.type == "layout")
+    return {a.name: v.value if isinstance(v, Lit) else a.default for a, v in found}
 
 
 # ---- a bound call of a torch op
@@ -214,7 +230,8 @@ class _BoundCall:
                 text = syntax.Var(self.call.span, r.name)
                 outputs.append(self.elab.as_term(names.lookup(self.elab, r.name, text, self.scope), text))
                 what = f"result `{r.name}` of {self.op.name}"
-                self.elab.item.solver.unify(r.type, self.elab.item.type_of(outputs[-1]), self.call.span, what)
+                want = packing.stored(r.type, self.layouts(r.name), self.call.span)
+                self.elab.item.solver.unify(want, self.elab.item.type_of(outputs[-1]), self.call.span, what)
                 continue
             if silent or (count is not None and returned >= count):
                 raise self.not_given(r.name, made.op, count)
@@ -225,15 +242,17 @@ class _BoundCall:
             raise Problem("RW218", message, self.call.span, "pick one by position: `.0` behind the call")
         return outputs
 
+    def layouts(self, result: str) -> dict[str, Any]:
+        """The layouts that attributes are; a buffer that the call fills has its logical type."""
+        return {} if result in self.written else _layouts(self.op, self.scope)
+
     def not_given(self, result: str, op: str, count: int | None) -> Problem:
         """RW224 for a result that the call neither writes nor returns."""
         place = spelled_at(self.elab.places, self.spell)
         hint = f"write `out {result}`"
         if count:
             values = "1 value" if count == 1 else f"{count} values"
-            hint = (
-                f"{op} returns {values}: write `out {result}` where it fills a buffer, or bind `{result}` under `where`"
-            )
+            hint = f"{op} returns {values}: write `out {result}` where it fills a buffer, or bind `{result}` under `where`"
         return Problem("RW224", f"`{self.spell.name}` does not give the result `{result}`", place, hint)
 
     def slot(self, slot: syntax.Out | syntax.Mut, at: int | str) -> Any:
@@ -272,7 +291,7 @@ class _BoundCall:
                 raise Problem("RW224", message, slot.span, f"name the result: `out {self.op.results[0].name}`")
             return self.op.results[0].name, self.op.results[0].type
         if slot.type is not None:
-            attributes = {n for n, v in self.scope.names.items() if isinstance(v, Ref | Lit | Dtype)}
+            attributes = {a.name: a.type for a in self.op.attributes}
             return slot.name, self.elab.checker.signatures.tensor(slot.type, attributes)
         found = self.result(slot.name)
         if found is None:

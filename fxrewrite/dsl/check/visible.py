@@ -47,6 +47,10 @@ class Visibility:
                 raise Problem("RW205", f"{pack} has no `{name}`", place, hint)
         self.used.setdefault(use.span.file, set()).update(use.names or there)
 
+    def packs(self) -> set[str]:
+        """The packs that are known: those of the files, and those whose names are."""
+        return {pack_of(f) for f in self.places.sources} | set(self.elsewhere().values())
+
     def hint(self, name: str, known: Iterable[str]) -> str:
         """What to write for an unknown op."""
         close = closest(name, known)
