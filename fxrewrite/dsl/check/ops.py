@@ -216,10 +216,15 @@ def check_op(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
         if case is None:
             break
         equations.append(case)
-    if len(equations) == len(op.equations) and op.ref is None:
-        checker.guard(lambda: _complete(checker, op, sig, equations), op.name)
     checker.guard(lambda: samples_of(checker, op.samples, sig))
-    return with_spellings(checker, evolve(sig, equations=tuple(equations)), op.forms, op.impls)
+    before = len(checker.diagnostics)
+    made = with_spellings(checker, evolve(sig, equations=tuple(equations)), op.forms, op.impls)
+    if len(equations) == len(op.equations) and op.ref is None:
+        if len(checker.diagnostics) == before:  # a form that is refused may be why an attribute looks unused
+            checker.guard(lambda: _all_used(checker, op, sig, equations), op.name)
+        if op.name not in checker.broken:
+            checker.guard(lambda: _complete(checker, op, sig, equations), op.name)
+    return made
 
 
 def with_spellings(
@@ -380,7 +385,6 @@ def _holds(case: Case, sig: OpDef) -> Scalar:
 
 def _complete(checker: Checker, op: syntax.Op, sig: OpDef, equations: list[Case]) -> None:
     """RW407 where no equation holds for some values of attributes that have few."""
-    _all_used(checker, op, sig, equations)
     holds = [_holds(e, sig) for e in equations]
     asked = names_of(tuple(holds)) | {n for e in equations for n, _ in e.pins}
     few = {a.name: values for a in sig.attributes if a.name in asked and (values := domain(a)) is not None}
