@@ -220,10 +220,11 @@ def check_op(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
     before = len(checker.diagnostics)
     made = with_spellings(checker, evolve(sig, equations=tuple(equations)), op.forms, op.impls)
     if len(equations) == len(op.equations) and op.ref is None:
-        if len(checker.diagnostics) == before:  # a form that is refused may be why an attribute looks unused
-            checker.guard(lambda: _all_used(checker, op, sig, equations), op.name)
-        if op.name not in checker.broken:
+        unused = _unused(op, sig, equations)
+        if unused is None:
             checker.guard(lambda: _complete(checker, op, sig, equations), op.name)
+        elif len(checker.diagnostics) == before:  # else what is refused may be why it looks unused
+            checker.guard(lambda: _refuse_unused(checker, op, unused), op.name)
     return made
 
 
@@ -325,16 +326,16 @@ def _needs_free_axes(checker: Checker, op: syntax.Op, sig: OpDef, result: Result
         raise Problem("RW304", f"no operand has the leading axes `*{min(free)}`", place, f"write {show(found.shape)}")
 
 
-def _all_used(checker: Checker, op: syntax.Op, sig: OpDef, equations: list[Case]) -> None:
-    """RW221 where no equation uses an attribute."""
+def _unused(op: syntax.Op, sig: OpDef, equations: list[Case]) -> syntax.Param | None:
+    """An attribute that no equation uses."""
     texts = {v.name for v in names_in((op.equations, op.where, op.requires))}
     used = texts | names_of(tuple((e.outputs, e.guards) for e in equations))
-    for p in op.params.attributes:
-        if p.name not in used and not _in_types(sig, p.name):
-            place = checker.places.word(p.span, p.name)
-            raise Problem(
-                "RW221", f"the definition of {op.name} does not use `{p.name}`", place, "remove it, or use it"
-            )
+    return next((p for p in op.params.attributes if p.name not in used and not _in_types(sig, p.name)), None)
+
+
+def _refuse_unused(checker: Checker, op: syntax.Op, p: syntax.Param) -> None:
+    place = checker.places.word(p.span, p.name)
+    raise Problem("RW221", f"the definition of {op.name} does not use `{p.name}`", place, "remove it, or use it")
 
 
 def _defaults(checker: Checker, equation: syntax.Equation, sig: OpDef, said_: set[str]) -> dict[str, Any]:
