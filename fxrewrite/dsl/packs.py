@@ -18,6 +18,7 @@ from fxrewrite.dsl.sources import DEFAULT, SUFFIX, Source, shipped
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.base import Base
+    from fxrewrite.dsl.schemas.snapshot import Schemas
 
 __all__ = ["DEFAULT", "SUFFIX", "check_packs", "load", "parsed", "shipped"]
 Pack = str | Path | syntax.File
@@ -40,15 +41,18 @@ class Checked:
         return all(sources.read(Path(name)).text == text for name, text in others.items())
 
 
-def check_packs(packs: Iterable[Pack] = ("default",)) -> tuple[Program, list[Diagnostic]]:
+def check_packs(
+    packs: Iterable[Pack] = ("default",), schemas: Schemas | None = None
+) -> tuple[Program, list[Diagnostic]]:
     """The program of `packs` with the vocabulary, and everything that is wrong with them.
 
-    `packs`: "default", names of shipped packs, paths of files, parsed files.
+    `packs`: "default", names of shipped packs, paths of files, parsed files. `schemas`: those of torch ops against
+    which all of it, the vocabulary too, is checked (None: the snapshot).
     """
     given = list(packs)
     texts = sources.named(p for p in given if not isinstance(p, syntax.File))
-    if any(isinstance(p, syntax.File) for p in given):
-        found = _check(given)
+    if schemas is not None or any(isinstance(p, syntax.File) for p in given):
+        found = _check(given, schemas)
     else:
         every = [*texts, *sources.vocabulary_sources(), *map(sources.shipped_source, shipped())]
         found = remembered(Checked, every, lambda: _check(given), lambda c: c.holds(every))
@@ -91,13 +95,16 @@ def parsed(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
     return file, tuple(diagnostics)
 
 
-def _check(given: Sequence[Pack]) -> Checked:
+def _check(given: Sequence[Pack], schemas: Schemas | None = None) -> Checked:
     from fxrewrite.dsl.check.program import check
 
     files, wrong = _files(given)
     used, more = used_files(files)
     names = {f.path for f in (*used, *files)}
-    program, found = check((*used, *files), [f.path for f in files], lambda: _names_elsewhere(names), vocabulary())
+    base = vocabulary() if schemas is None else None
+    below = () if base else [parsed(s)[0] for s in sources.vocabulary_sources()]
+    fires = [f.path for f in files]
+    program, found = check((*below, *used, *files), fires, lambda: _names_elsewhere(names), base, schemas)
     return Checked(program, (*wrong, *more, *found))
 
 

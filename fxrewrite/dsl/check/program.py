@@ -245,19 +245,20 @@ def check(
     """Check files together, after those of `base`.
 
     `firing`: the paths whose rules fire (all where None); of the others only the names are visible. `elsewhere`: names
-    of packs that are not among the files, with their pack, for hints. `schemas`: those of torch ops (None: the
-    snapshot). Returns the program of what could be checked, and the diagnostics of the rest in the order of the files.
+    of packs that are not among the files, with their pack, for hints. `schemas`: those of torch ops, with notes on
+    every file (None: the snapshot, with notes on what fires). Returns the program of what could be checked, and the
+    diagnostics of the rest in the order of the files.
     """
     files = list(files)
     fires = {f.path for f in files} if firing is None else set(firing)
-    _, program, diagnostics = _checked(files, fires, elsewhere, base, schemas or Snapshot())
+    _, program, diagnostics = _checked(files, fires, elsewhere, base, schemas)
     return program, diagnostics
 
 
 def check_base(parsed: Iterable[tuple[syntax.File, Iterable[Diagnostic]]]) -> Base:
     """Check the files on which others stand, each with what was wrong with its text."""
     parsed = list(parsed)
-    checker, program, found = _checked([f for f, _ in parsed], set(), dict[str, str], None, Snapshot())
+    checker, program, found = _checked([f for f, _ in parsed], set(), dict[str, str], None, None)
     wrong = (*(d for _, ds in parsed for d in ds), *found)
     owners, broken = checker.visible.owners, tuple(sorted(checker.broken))
     return Base(program, checker.natives, checker.defs, checker.spans, owners, broken, wrong)
@@ -268,12 +269,12 @@ def _checked(
     fires: set[str],
     elsewhere: Callable[[], dict[str, str]],
     base: Base | None,
-    schemas: Schemas,
+    schemas: Schemas | None,
 ) -> tuple[Checker, Program, list[Diagnostic]]:
     sources = {**(base.program.sources if base else {}), **{f.path: f.source for f in files}}
     places = Places(sources)
-    checker = Checker(places, Visibility(places, elsewhere), Signatures(places), schemas=schemas)
-    checker.noted = {path: set() for path in fires}
+    checker = Checker(places, Visibility(places, elsewhere), Signatures(places), schemas=schemas or Snapshot())
+    checker.noted = {path: set() for path in (fires if schemas is None else [f.path for f in files])}
     checker.signatures.classes = checker.classes
     if base is not None:
         checker.stand_on(base)
