@@ -12,6 +12,8 @@ import torch
 from click.testing import CliRunner, Result
 
 from fxrewrite.cli import cli
+from fxrewrite.dsl.diagnostics import RuleError
+from fxrewrite.lowering.config import load_program, make_config
 from fxrewrite.lowering.running import Running
 
 ROOT = Path(__file__).parents[1]
@@ -125,3 +127,16 @@ def test_a_module_that_cannot_be_imported(run: Callable[..., Result]) -> None:
     result = run("--import", "nothing_of_this_name")
     assert result.exit_code == 2
     assert "cannot import nothing_of_this_name" in result.output
+
+
+def test_what_is_installed_has_the_last_word_when_packs_are_loaded(tmp_path: Path) -> None:
+    (tmp_path / "mine.rw").write_text("form silu.mine  vllm.rocm_unquantized_gemm(x)\n")
+    config = make_config([tmp_path / "mine.rw"])
+    with pytest.raises(RuleError, match="needs `weight`"):
+        load_program(config)
+    lib = torch.library.Library("vllm", "FRAGMENT")
+    try:
+        lib.define("rocm_unquantized_gemm(Tensor x) -> Tensor")
+        assert "mine" in [f.name for f in load_program(config).ops["silu"].forms]
+    finally:
+        lib._destroy()

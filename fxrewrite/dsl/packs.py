@@ -59,12 +59,12 @@ def check_packs(
     return found.program, list(found.diagnostics)
 
 
-def load(packs: Iterable[Pack] = ("default",)) -> Program:
-    """The checked program of `packs`.
+def load(packs: Iterable[Pack] = ("default",), schemas: Schemas | None = None) -> Program:
+    """The checked program of `packs`; `schemas` as for `check_packs`.
 
     Raises RuleError with every diagnostic where one is an error.
     """
-    program, diagnostics = check_packs(packs)
+    program, diagnostics = check_packs(packs, schemas)
     errors = [d for d in diagnostics if d.severity == "error"]
     if errors:
         raise RuleError(errors, program.sources)

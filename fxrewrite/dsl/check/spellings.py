@@ -27,7 +27,6 @@ from fxrewrite.dsl.core import (
     Lit,
     OpDef,
     Operand,
-    Ref,
     Scalar,
     Taken,
     TensorType,
@@ -252,7 +251,9 @@ class _BoundCall:
         hint = f"write `out {result}`"
         if count:
             values = "1 value" if count == 1 else f"{count} values"
-            hint = f"{op} returns {values}: write `out {result}` where it fills a buffer, or bind `{result}` under `where`"
+            hint = (
+                f"{op} returns {values}: write `out {result}` where it fills a buffer, or bind `{result}` under `where`"
+            )
         return Problem("RW224", f"`{self.spell.name}` does not give the result `{result}`", place, hint)
 
     def slot(self, slot: syntax.Out | syntax.Mut, at: int | str) -> Any:
