@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxrewrite.dsl import scalars
-from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, DtypeVar, OpDef, OperandInfo, Ref
+from fxrewrite.dsl import registered, scalars
+from fxrewrite.dsl.check.terms import calls_of
+from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, DtypeVar, OpDef, OperandInfo, Program, Ref
 from fxrewrite.dsl.dims import Star, names
 from fxrewrite.dsl.scalars import Env
 from fxrewrite.lowering.eager import DTYPES
@@ -23,14 +24,33 @@ VALUES: dict[str, tuple[Any, ...]] = {  # attributes by name: values that matter
     "vs": (None, 64),
     "smin": (4.359654017857143e-6, 0.0, 0.01),
     "qeps": (1e-10, 0.0, 0.5),
-    "L": ("row", "col", "tma"),
+    "L": ("row", "col", "tma", "swizzled"),
+    "Dh": (64,),
+    "N": (WIDTH,),
+    "n": (8,),
+    "a": (1.702, 0.5),
+    "lim": (7.0, 0.5),
+    "approximate": ("none", "tanh"),
+    "g": ("",),
+    "sec": ((16, 8, 8),),
 }
+VALUES_OF = {"quant_fp8_group_packed": {"G": (32,)}}  # four groups in a row
+STARS = {"M": (6, WIDTH), "S": (1,), "R": (1,)}  # leading axes that are not `ROWS`: of a mask, of scales of a tensor
+SIZES = {"B": 2, "H": 4, "Hk": 2, "S": 6, "P": 16, "R": 64, "Dv": 32}  # dims that are not `WIDTH`
 
 
-def attribute_values(a: Attribute) -> tuple[Any, ...]:
+def has_meaning(program: Program, op: OpDef) -> bool:
+    """Can it be evaluated? Not where an op has only a `ref` that nobody registered: a cache that an engine holds."""
+    called = {c.op for e in op.equations for c in calls_of(e.outputs)}
+    own = bool(op.equations) or (op.ref is not None and registered.function(registered.REFS, op.ref) is not None)
+    return own and all(has_meaning(program, program.ops[n]) for n in called)
+
+
+def attribute_values(op: OpDef, a: Attribute) -> tuple[Any, ...]:
     """Values of one attribute, its default first."""
-    if a.name in VALUES:
-        found = VALUES[a.name]
+    known = VALUES | VALUES_OF.get(op.name, {})
+    if a.name in known:
+        found = tuple(v for v in known[a.name] if a.type != "layout" or v in layouts_of(op, a))
     elif a.domain is not None:
         found = a.domain
     else:
@@ -39,16 +59,21 @@ def attribute_values(a: Attribute) -> tuple[Any, ...]:
     return tuple(dict.fromkeys((*default, *found)))
 
 
+def layouts_of(op: OpDef, a: Attribute) -> tuple[str, ...]:
+    """The layouts that an attribute may be: of its domain, else those that are strides."""
+    return a.domain or ("row", "col", "tma")
+
+
 def attribute_sets(op: OpDef, fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Every combination of attribute values that has the fixed ones."""
-    choices = [(fixed[a.name],) if a.name in fixed else attribute_values(a) for a in op.attributes]
+    choices = [(fixed[a.name],) if a.name in fixed else attribute_values(op, a) for a in op.attributes]
     for values in product(*choices):
         yield dict(zip((a.name for a in op.attributes), values))
 
 
 def plain_attributes(op: OpDef) -> dict[str, Any]:
     """One value for each attribute that has no default."""
-    return {a.name: attribute_values(a)[0] for a in op.attributes if a.default is NO_DEFAULT}
+    return {a.name: attribute_values(op, a)[0] for a in op.attributes if a.default is NO_DEFAULT}
 
 
 def dtypes_of(op: OpDef) -> list[str]:
@@ -73,12 +98,18 @@ def operand(op: OpDef, o: OperandInfo, dtype: str, generator: torch.Generator, r
 
 def _tensor(o: OperandInfo, dtype: str, generator: torch.Generator, rows: int) -> Tensor:
     shape = o.type.shape or ()
-    dims = {n: WIDTH for d in shape if not isinstance(d, Star) for n in names(d)} | {"T": rows, "G": GROUP}
-    sizes = scalars.sizes(shape, Env(dims=dims, stars={d.name: (rows,) for d in shape if isinstance(d, Star)}))
+    dims = {n: SIZES.get(n, WIDTH) for d in shape if not isinstance(d, Star) for n in names(d)}
+    dims |= {"T": rows, "G": GROUP}
+    sizes = scalars.sizes(
+        shape, Env(dims=dims, stars={d.name: STARS.get(d.name, (rows,)) for d in shape if isinstance(d, Star)})
+    )
+    wanted = torch_dtype(o, dtype)
+    if not wanted.is_floating_point:
+        return torch.randint(0, SIZES["P"], sizes, generator=generator, dtype=wanted)
     made = torch.randn(sizes, generator=generator)
     if sizes == (1,):
         made = made.abs() * 0.03 + 0.01  # a scale, or a bound of one
-    return made.to(torch_dtype(o, dtype))
+    return made.to(wanted)
 
 
 def torch_dtype(o: OperandInfo, dtype: str) -> torch.dtype:

@@ -186,6 +186,13 @@ def _cat(*xs_and_dim: Any) -> Tensor:
     return torch.cat(xs_and_dim[:-1], xs_and_dim[-1])
 
 
+def _to(x: Tensor, dtype: Dtype) -> Tensor:
+    """A cast. No gradient passes into E8M0, which holds neither zero nor negative numbers."""
+    target = DTYPES[dtype.name]
+    return (x.detach() if target in NO_GRADIENT else x).to(target)
+
+
+NO_GRADIENT = (torch.float8_e8m0fnu,)
 ROUNDING = "exp exp2 log log1p log2 sqrt rsqrt reciprocal sigmoid tanh erf".split()
 EXACT = "abs neg ceil floor round clone".split()
 
@@ -200,7 +207,7 @@ PRIMITIVES: dict[str, Callable[..., Tensor]] = {
     "maximum": _extreme(torch.maximum),
     "minimum": _extreme(torch.minimum),
     "clamp": clamp,
-    "to": lambda x, dtype: x.to(DTYPES[dtype.name]),
+    "to": _to,
     "reshape": torch.reshape,
     "permute": torch.permute,
     "expand": lambda x, shape: x.expand(shape),

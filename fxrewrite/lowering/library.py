@@ -26,7 +26,7 @@ from fxrewrite.dsl import digest, sources
 from fxrewrite.dsl.core import Attribute, Dtype, OpDef, Program, ResultInfo
 from fxrewrite.dsl.evaluate import UNKNOWN, Bindings, EvaluationError, bind, evaluate, evaluate_bound, value
 from fxrewrite.dsl.scalars import sizes
-from fxrewrite.lowering.eager import Torch
+from fxrewrite.lowering.eager import NO_GRADIENT, Torch
 from fxrewrite.lowering.layouts import empty, stored
 from fxrewrite.lowering.schema import schema
 from fxrewrite.patterns.calls import Declared
@@ -150,7 +150,7 @@ def _fake(program: Program, op: OpDef) -> Callable[..., Any]:
         bindings = bind(program, op, operands, attributes, Torch())
         declared = [_declared(r, bindings, _device(args)) for r in op.results]
         if any(d is None for d in declared):
-            return _results(op, evaluate_bound(bindings), bindings, args)
+            declared = [_like(r, v, bindings) for r, v in zip(op.results, evaluate_bound(bindings))]
         return declared[0] if len(declared) == 1 else tuple(declared)
 
     return fake
@@ -189,6 +189,13 @@ def _declared(result: ResultInfo, bindings: Bindings, device: torch.device) -> A
     return made if result.star else made[0]
 
 
+def _like(result: ResultInfo, found: Any, bindings: Bindings) -> Any:
+    """An empty tensor (a list of them) of the type of a value, in the declared layout."""
+    layout = _layout(result, bindings)
+    made = [empty(v.shape, layout, v.dtype, v.device) for v in (found if result.star else [found])]
+    return made if result.star else made[0]
+
+
 def _layout(result: ResultInfo, bindings: Bindings) -> str:
     layout = result.type.layout
     return layout if isinstance(layout, str) else bindings.attributes[layout.name]
@@ -214,6 +221,7 @@ def _results(op: OpDef, values: Sequence[Any], bindings: Bindings, args: Sequenc
 def _save_for_backward(ctx: Any, inputs: Any, output: Any) -> None:
     leaves, ctx.spec = tree_flatten(list(inputs))
     ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*(t for t in tree_flatten(output)[0] if t.dtype in NO_GRADIENT))
     ctx.save_for_backward(*(a for a in leaves if isinstance(a, Tensor)))
     ctx.others = [None if isinstance(a, Tensor) else (a,) for a in leaves]  # a tensor's place holds None
 
@@ -234,7 +242,11 @@ def _backward(program: Program, op: OpDef) -> Callable[..., Any]:
         out: list[Any] = [None] * len(leaves)
         for i, g in zip(wanted, found):
             out[i] = g
-        return tuple(tree_unflatten(out, ctx.spec))[: len(ctx.needs_input_grad)]  # torch filled in defaults behind it
+        given = tree_unflatten(out, ctx.spec)
+        for i, attribute in enumerate(op.attributes, len(op.operands)):
+            if attribute.type == "list" and i < len(given):
+                given[i] = None  # one for the list, not one for each of its numbers
+        return tuple(given)[: len(ctx.needs_input_grad)]  # torch filled in defaults behind it
 
     return backward
 

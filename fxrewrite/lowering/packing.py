@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fxrewrite.lowering.layouts import SCALE_TILE
+from fxrewrite.lowering.layouts import SCALE_TILE, stored_shape
 
 E2M1_MAX = 6.0
 
@@ -52,9 +52,13 @@ def swizzle(x: Tensor) -> Tensor:
 
     Row r and column c of a tile lie at byte (r % 32) * 16 + (r // 32) * 4 + c of its 512.
     """
-    rows, columns = SCALE_TILE
-    parts = x.contiguous().view(torch.uint8)
-    padded = torch.nn.functional.pad(parts, (0, -parts.shape[1] % columns, 0, -parts.shape[0] % rows))
-    down, across = padded.shape[0] // rows, padded.shape[1] // columns
-    tiles = padded.reshape(down, rows // 32, 32, across, columns).permute(0, 3, 2, 1, 4)
-    return tiles.reshape(padded.shape).view(x.dtype)
+    (rows, columns), (height, width) = SCALE_TILE, stored_shape(x.shape, "swizzled")
+    wide = torch.cat([x, _zero_bytes(x, x.shape[0], width - x.shape[1])], 1)
+    padded = torch.cat([wide, _zero_bytes(x, height - x.shape[0], width)], 0)
+    tiles = padded.reshape(height // rows, rows // 32, 32, width // columns, columns).permute(0, 3, 2, 1, 4)
+    return tiles.reshape(height, width)
+
+
+def _zero_bytes(like: Tensor, rows: int, columns: int) -> Tensor:
+    """Of any dtype of one byte: E8M0 has no zero."""
+    return torch.zeros((rows, columns), dtype=torch.uint8, device=like.device).view(like.dtype)
