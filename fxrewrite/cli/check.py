@@ -27,18 +27,28 @@ FORMATS = ("text", "json", "sarif", "github")
 @click.argument("files", nargs=-1)
 @click.option("--format", "how", type=click.Choice(FORMATS), default="text", help="How findings are written.")
 @click.option("--json", "how", flag_value="json", help="The same as --format json.")
+@click.option("--explain", "rule", metavar="RULE", help="Say what was concluded of one rule or fusion (text or JSON).")
 @click.option("--notes", is_flag=True, help="Show notes as text too: what is legal and perhaps not meant.")
 @click.option("--bind", is_flag=True, help="Import torch, and check calls of its ops against its own schemas.")
 @click.option(
     "--import", "modules", multiple=True, metavar="MODULE", help="Import MODULE, which registers ops; --bind."
 )
-def command(files: tuple[str, ...], how: str, notes: bool, bind: bool, modules: tuple[str, ...]) -> None:
+def command(
+    files: tuple[str, ...], how: str, rule: str | None, notes: bool, bind: bool, modules: tuple[str, ...]
+) -> None:
     """Check FILES: .rw files, folders of them, or names of shipped packs. Without FILES, the shipped packs.
 
     Files are checked together, beside the vocabulary and the packs that they `use`. The exit code is 1 where something
     is wrong, 2 where a file cannot be read.
     """
     named = _expanded(files) or list(packs.shipped())
+    if rule is not None:
+        from fxrewrite.cli.conclusions import explain
+
+        if how not in ("text", "json"):
+            raise click.UsageError("--explain writes text or JSON")
+        explain(named, rule, how == "json")
+        return
     bind = bind or bool(modules)
     if bind:
         from fxrewrite.cli.bind import check_bound

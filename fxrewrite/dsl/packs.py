@@ -18,9 +18,10 @@ from fxrewrite.dsl.sources import DEFAULT, SUFFIX, Source, shipped
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.base import Base
+    from fxrewrite.dsl.conclusions import Origins
     from fxrewrite.dsl.schemas.snapshot import Schemas
 
-__all__ = ["DEFAULT", "SUFFIX", "check_packs", "load", "parsed", "shipped"]
+__all__ = ["DEFAULT", "SUFFIX", "check_and_tell", "check_packs", "load", "parsed", "shipped"]
 Pack = str | Path | syntax.File
 UNREADABLE = {"RW001", "RW002", "RW131"}  # what a file that comes later may mend
 
@@ -106,6 +107,17 @@ def _check(given: Sequence[Pack], schemas: Schemas | None = None) -> Checked:
     fires = [f.path for f in files]
     program, found = check((*below, *used, *files), fires, lambda: _names_elsewhere(names), base, schemas)
     return Checked(program, (*wrong, *more, *found))
+
+
+def check_and_tell(packs: Iterable[Pack]) -> tuple[Program, list[Diagnostic], Origins]:
+    """The program of `packs`, what is wrong with them, and what the derived guards of each item come from."""
+    from fxrewrite.dsl.check.program import check_and_tell as tell
+
+    files, wrong = _files(list(packs))
+    used, more = used_files(files)
+    words = [parsed(s)[0] for s in sources.vocabulary_sources()]
+    program, found, origins = tell((*words, *used, *files), [f.path for f in files])
+    return program, [*wrong, *more, *found], origins
 
 
 def _files(given: Sequence[Pack]) -> tuple[list[syntax.File], list[Diagnostic]]:

@@ -101,6 +101,7 @@ def builtin(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Val
                 message = f"{e.func} needs `{argument.name}`"
                 raise Problem("RW204", message, e.func_span or e.span, _signature(e.func))
             given[argument.name] = argument.default
+    elab.item.solver.origin = (f"the types of {e.func}", e.func_span or e.span)
     return build.build(elab.item, spec.prim, given, e.span)
 
 

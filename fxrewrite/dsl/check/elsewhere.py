@@ -24,8 +24,9 @@ _FUNCTIONS = {
     "len": "write `x.shape[0]`", "size": "write `x.shape[d]`", "isinstance": "a type says it: `x: real[*B, D]`",
     "type_as": "write `to(x, y.dtype)`", "assert_": "write `requires c`",
 }  # fmt: skip
+_CASTS = {name: dtype for name, dtype in DTYPE_HINTS.items() if name.isalpha()}
 _METHODS = {
-    **{name: f"write `{dtype}({{x}})`" for name, dtype in DTYPE_HINTS.items() if "_" not in name and name[-1].isalpha()},
+    **{name: f"write `{dtype}({{x}})`" for name, dtype in _CASTS.items()},
     "bfloat16": "write `bf16({x})`",
     "contiguous": "write `clone({x})`; as a condition `contiguous({x})`",
     "view": "write `reshape({x}, [{args}])`", "reshape": "write `reshape({x}, [{args}])`",

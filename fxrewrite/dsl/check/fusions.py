@@ -68,6 +68,7 @@ def check_fusion(checker: Checker, f: syntax.Fusion) -> OpDef:
     operands = tuple(_info(checker, p, item, zonk, written) for p in f.params.operands)
     connected(f.outputs, terms, named, item)
     requires = tuple(conditions.conjuncts(zonk((*conds, *item.solver.guards))))
+    checker.note_origins(f, item, zonk)
     attributes = (*own, *(a if a.name == n else evolve(a, name=n) for n, a in item.captured.items()))
     ops.possible(checker, requires, attributes, f.requires)
     _determined(checker, f, operands, attributes)

@@ -45,13 +45,12 @@ def call_op(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Val
     for a in op.attributes:
         _domain(elab, op, a.name, given[a.name])
     instance = elab.item.solver.instance(given)
-    args = _operands(elab, op, e, scope, first, instance)
+    args, at = _operands(elab, op, e, scope, first, instance), e.func_span or e.span
     if op.is_fusion and scope.expand:
-        return _expand(elab, op, args, instance, scope)
-    at = e.func_span or e.span
+        return _expand(elab, op, args, instance, scope, at)
     call = elab.item.intern(Call(op.name, args, tuple(given.items()), at))
     if not scope.matched and not scope.expand:
-        _derive(elab, op, args, instance)
+        _derive(elab, op, args, instance, at)
     results = tuple(elab.item.intern(Result(call, i, instance.type(r.type))) for i, r in enumerate(op.results))
     _note_dims(elab, op, instance)
     return Many(results)
@@ -73,11 +72,19 @@ def _note_dims(elab: Elaborator, op: OpDef, instance: Instance) -> None:
             elab.item.callee_dims.setdefault(name, []).append((op.name, dims.name(renamed)))
 
 
-def _derive(elab: Elaborator, op: OpDef, args: tuple[Any, ...], instance: Instance) -> None:
+def _derive(elab: Elaborator, op: OpDef, args: tuple[Any, ...], instance: Instance, at: syntax.Span) -> None:
     """What an emitted op requires is required of the rule."""
     if op.requires:
         rebuild = _instantiate(elab, op, args, instance)
-        elab.item.solver.guards += [g for g in rebuild(op.requires) if g != Lit(True)]
+        _require(elab, op, rebuild, at)
+
+
+def _require(elab: Elaborator, op: OpDef, rebuild: Instantiate, at: syntax.Span) -> None:
+    """The conditions of an op, as conditions of the item."""
+    elab.item.solver.origin = (f"`requires` of {op.name}", at)
+    for condition in rebuild(op.requires):
+        if condition != Lit(True):
+            elab.item.solver.guard(condition)
 
 
 def _instantiate(elab: Elaborator, op: OpDef, args: tuple[Any, ...], instance: Instance) -> Instantiate:
@@ -85,14 +92,16 @@ def _instantiate(elab: Elaborator, op: OpDef, args: tuple[Any, ...], instance: I
     return Instantiate(elab.item, operands=operands, instance=instance)
 
 
-def _expand(elab: Elaborator, op: OpDef, args: tuple[Any, ...], instance: Instance, scope: Scope) -> Value:
+def _expand(
+    elab: Elaborator, op: OpDef, args: tuple[Any, ...], instance: Instance, scope: Scope, at: syntax.Span
+) -> Value:
     """The definition of a fusion at a call: its checked terms with what the call gives."""
     for name, value in instance.attributes.items():
         if isinstance(value, Wild):  # any value, but one for the whole definition
             instance.attributes[name] = Ref(elab.item.solver.fresh(f"_{name}"))
     rebuild = _instantiate(elab, op, args, instance)
     case = op.equations[0]
-    elab.item.solver.guards += [g for g in rebuild(op.requires) if g != Lit(True)]
+    _require(elab, op, rebuild, at)
     outputs = rebuild(case.outputs)
     for name, term in case.named:
         if scope.matched:
@@ -107,9 +116,10 @@ def _expand(elab: Elaborator, op: OpDef, args: tuple[Any, ...], instance: Instan
 def _operands(
     elab: Elaborator, op: OpDef, e: syntax.Call, scope: Scope, first: Value, instance: Instance
 ) -> tuple[Any, ...]:
+    counted = _counted(elab, op, e, scope, first)
+    elab.item.solver.origin = (f"the types of {op.name}", e.func_span or e.span)
     return tuple(
-        _operand(elab, op, info, value, at, instance, scope)
-        for info, (value, at) in zip(op.operands, _counted(elab, op, e, scope, first))
+        _operand(elab, op, info, value, at, instance, scope) for info, (value, at) in zip(op.operands, counted)
     )
 
 

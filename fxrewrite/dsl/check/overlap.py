@@ -65,8 +65,8 @@ def _pair(places: Places, a: RuleDef, b: RuleDef) -> None:
             raise Problem("RW402", message, _place(places, loser), f"remove it, or narrow {winner.name}", related)
     if b.name in a.over or a.name in b.over:
         return
-    names = _same_left(a, b)
-    if names is None or _same_right(a, b, names):
+    names = same_left(a, b)
+    if names is None or same_right(a, b, names):
         return
     message = f"{a.name} and {b.name} match the same values and build different ones"
     related = [Related(_place(places, a), f"{a.name} is here")]
@@ -103,7 +103,7 @@ def _key(t: Any) -> str:
     return getattr(t, "op", type(t).__name__)
 
 
-def _same_left(a: RuleDef, b: RuleDef) -> Names | None:
+def same_left(a: RuleDef, b: RuleDef) -> Names | None:
     """How the names of `a` are called in `b`, where both have one left side (optional operands at `none`)."""
     for names in _pairings(roots(a.left), roots(b.left), one_to_one=True):
         if never((*(_renamed(g, names) for g in a.guards), *b.guards)) is not None:
@@ -143,7 +143,7 @@ def _dtypes(dtype: Any) -> set[str]:
 ANY = "bf16 f16 f32 f64 e4m3fn e4m3fnuz e5m2 e8m0fnu i8 i16 i32 i64 u8 bool".split()
 
 
-def _same_right(a: RuleDef, b: RuleDef, names: Names) -> bool:
+def same_right(a: RuleDef, b: RuleDef, names: Names) -> bool:
     """Do both build the same, as far as both give an output?"""
     mine, theirs = roots(a.right), roots(b.right)
     return len(mine) == len(theirs) and all(names.match(x, y) for x, y in zip(mine, theirs))

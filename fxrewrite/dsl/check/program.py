@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from attrs import define, evolve, field
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.check import fusions, ops, rules
+from fxrewrite.dsl.check import conditions, fusions, ops, rules
 from fxrewrite.dsl.check.base import Base
 from fxrewrite.dsl.check.builtins import DTYPES, RESERVED
 from fxrewrite.dsl.check.def_items import check_def
@@ -21,6 +21,7 @@ from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Broken, Problem, closest
 from fxrewrite.dsl.check.scope import Item, Scope
 from fxrewrite.dsl.check.signatures import ATTRIBUTE_TYPES, Signatures
+from fxrewrite.dsl.check.solver import Origin
 from fxrewrite.dsl.check.termination import check_ends
 from fxrewrite.dsl.check.visible import Visibility, is_vocabulary, pack_of
 from fxrewrite.dsl.core import OpDef, PackDef, Program, RuleDef, Scalar, TensorType
@@ -49,6 +50,7 @@ class Checker:
     signed: dict[str, OpDef] = field(factory=dict[str, OpDef])
     busy: list[str] = field(factory=list[str])
     broken: set[str] = field(factory=set[str])
+    origins: dict[syntax.Span, dict[Scalar, Origin]] = field(factory=dict[syntax.Span, "dict[Scalar, Origin]"])
     refused: list[syntax.Item] = field(factory=list[syntax.Item])
     diagnostics: list[Diagnostic] = field(factory=list[Diagnostic])
     schemas: Schemas = field(factory=Snapshot)
@@ -153,6 +155,14 @@ class Checker:
         """Is `name` a dtype, or a class that the file may use?"""
         return name in DTYPES or name in self.classes(file)
 
+    def note_origins(self, source: syntax.Item, item: Item, zonk: Callable[[Any], Any]) -> None:
+        """Keep what the derived guards of an item come from, for those who ask."""
+        made: dict[Scalar, Origin] = {}
+        for condition, origin in item.solver.origins.items():
+            for part in conditions.conjuncts((zonk(condition),)):
+                made.setdefault(part, origin)
+        self.origins[source.span] = made
+
     # ---- packs
 
     def pack_prefer(self, pack: syntax.Pack | None) -> tuple[Scalar, ...]:
@@ -253,6 +263,14 @@ def check(
     fires = {f.path for f in files} if firing is None else set(firing)
     _, program, diagnostics = _checked(files, fires, elsewhere, base, schemas)
     return program, diagnostics
+
+
+def check_and_tell(
+    files: Iterable[syntax.File], firing: Iterable[str]
+) -> tuple[Program, list[Diagnostic], dict[syntax.Span, dict[Scalar, Origin]]]:
+    """Check files, and say of each item what its derived guards come from."""
+    checker, program, found = _checked(list(files), set(firing), dict[str, str], None, Snapshot())
+    return program, found, checker.origins
 
 
 def check_base(parsed: Iterable[tuple[syntax.File, Iterable[Diagnostic]]]) -> Base:

@@ -70,6 +70,7 @@ def check_rule(checker: Checker, r: syntax.Rule, pack: syntax.Pack | None, order
     zonk = Zonk(item)
     lefts, rights = (zonk(tuple(t for _, t, _ in side)) for side in (left, right))
     guards = tuple(conditions.conjuncts(zonk((*requires, *item.solver.guards))))
+    checker.note_origins(r, item, zonk)
     named = zonk(tuple(item.named))
     connected(r.left, lefts, named, item)
     operands = _bound_operands((*lefts, *(t for _, t in named)))
@@ -260,6 +261,7 @@ def _same_types(elab: Elaborator, r: syntax.Rule, left: list[Output], right: lis
             hint = "spread a list: `*y`"
             raise Problem("RW306", "one side is a list and the other is not", text_b.span, hint, related)
         mine, other = elab.item.type_of(a), elab.item.type_of(b)
+        elab.item.solver.origin = ("both sides have one type", text_b.span)
         try:
             elab.item.solver.unify(mine, other, text_b.span, "an output")
         except Problem as problem:
@@ -274,7 +276,7 @@ def _dtype_guard(elab: Elaborator, left: Term, right: Term) -> None:
     """Where the text does not say that both sides have one dtype: a guard."""
     a, b = _dtype(elab, left), _dtype(elab, right)
     if a is not None and b is not None and a != b and not (_fixed(a) and _fixed(b)):
-        elab.item.solver.guards.append(conditions.equal(a, b))
+        elab.item.solver.guard(conditions.equal(a, b))
 
 
 def _fixed(x: Scalar) -> bool:

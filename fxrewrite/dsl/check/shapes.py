@@ -83,7 +83,7 @@ def _fitted(item: Item, source: Shape | None, target: Shape, span: Span) -> Shap
     size = dims.combine("//", before, after) if after.number != 1 else before
     exact = dims.combine("%", before, after)
     if after.number != 1 and exact.number != 0:
-        item.solver.guards.append(Apply("==", (Size(exact), Lit(0))))
+        item.solver.guard(Apply("==", (Size(exact), Lit(0))))
     return tuple(size if d in opens else d for d in target)
 
 

@@ -13,6 +13,7 @@ from fxrewrite.dsl.dims import Dim, Shape, Star
 from fxrewrite.dsl.syntax import Span
 
 DtypeExpr = Dtype | DtypeVar | Ref | None
+Origin = tuple[str, Span | None]  # what a guard comes from: in words, and where
 FLOATS = ("bf16", "f16", "f32", "f64")
 
 
@@ -21,7 +22,8 @@ class Solver:
     """What is known about the names of an item.
 
     `rigid` names are the item's own: no equation may tie them to each other but one of `given` (what `requires` says).
-    `domains`: the dtypes that a dtype attribute may be. `guards`: what only a site can tell.
+    `domains`: the dtypes that a dtype attribute may be. `guards`: what only a site can tell;
+    `origins`: what each comes from; `origin`: of those that are noted now.
     """
 
     rigid: set[str] = field(factory=set[str])
@@ -32,7 +34,14 @@ class Solver:
     domains: dict[str, frozenset[str]] = field(factory=dict[str, frozenset[str]])
     given: list[Dim] = field(factory=list[Dim])
     guards: list[Scalar] = field(factory=list[Scalar])
+    origin: Origin = ("", None)
+    origins: dict[Scalar, Origin] = field(factory=dict[Scalar, "Origin"])
     variants: dict[str, int] = field(factory=dict[str, int])  # of a name, handed out so far
+
+    def guard(self, condition: Scalar) -> None:
+        """Note a condition that only a site can tell."""
+        self.guards.append(condition)
+        self.origins.setdefault(condition, self.origin)
 
     def fresh(self, name: str) -> str:
         """`name`, or a variant of it where the item has the name already."""
@@ -108,7 +117,7 @@ class Solver:
 
     def _class_is(self, class_: DtypeVar, dtype: Dtype) -> None:
         if class_.key in self.rigid:
-            self.guards.append(Apply("==", (class_, dtype)))
+            self.guard(Apply("==", (class_, dtype)))
         else:
             self.dtypes[class_.key] = dtype
 
@@ -122,17 +131,17 @@ class Solver:
                 message = f"{what} is {shown(declared)}, and `{attribute.name}` is never one"
                 raise Problem("RW301", message, span, f"pin it: `{attribute.name}={other.members[0]}`")
             if other.key in self.rigid:
-                self.guards.append(Apply("==", (attribute, other)))
+                self.guard(Apply("==", (attribute, other)))
                 return
             if domain is None or not domain <= set(other.members):
-                self.guards.append(Apply("dtype_in", (attribute, *map(Dtype, other.members))))
+                self.guard(Apply("dtype_in", (attribute, *map(Dtype, other.members))))
             self.dtypes[other.key] = attribute
             return
         if isinstance(other, Dtype) and domain is not None and other.name not in domain:
             hint = f"`{attribute.name}` is one of {', '.join(sorted(domain))}"
             raise Problem("RW301", f"{what}: `{attribute.name}` is never {other}", span, hint)
         assert other is not None
-        self.guards.append(Apply("==", (attribute, other)))
+        self.guard(Apply("==", (attribute, other)))
 
     def _classes(self, declared: DtypeVar, actual: DtypeVar, span: Span, what: str) -> None:
         both = tuple(m for m in actual.members if m in declared.members)
@@ -144,14 +153,14 @@ class Solver:
                 self.dtypes[declared.key] = actual
             elif actual.key in self.rigid:
                 self.dtypes[declared.key] = actual
-                self.guards.append(Apply("dtype_in", (actual, *map(Dtype, both))))
+                self.guard(Apply("dtype_in", (actual, *map(Dtype, both))))
             else:
                 narrow = DtypeVar(self.fresh(declared.key), both)
                 self.dtypes[declared.key] = self.dtypes[actual.key] = narrow
         elif actual.key not in self.rigid and both == declared.members:
             self.dtypes[actual.key] = declared
         else:
-            self.guards.append(Apply("==", (declared, actual)))
+            self.guard(Apply("==", (declared, actual)))
 
     def unify_shape(self, declared: Shape, actual: Shape, span: Span, what: str) -> None:
         """Equal ranks and dims. Shapes of one element are equal whatever their rank."""
@@ -200,7 +209,7 @@ class Solver:
             hint = f"if they are equal, write `requires {left} == {right}`"
             raise Problem("RW305", f"{what}: {left} and {right} are independent sizes", span, hint)
         if difference.terms:
-            self.guards.append(Apply("==", (Size(self.dim(a)), Size(self.dim(b)))))
+            self.guard(Apply("==", (Size(self.dim(a)), Size(self.dim(b)))))
 
     def _solved(self, difference: Dim) -> bool:
         """Bind one loose name so that `difference` is 0."""
@@ -219,7 +228,7 @@ class Solver:
         if exact is not None:
             return exact
         remainder = dims.combine("%", rest, dims.constant(divisor))
-        self.guards.append(Apply("==", (Size(remainder), Size(dims.constant(0)))))
+        self.guard(Apply("==", (Size(remainder), Size(dims.constant(0)))))
         return dims.combine("//", rest, dims.constant(divisor))
 
     # ---- results of elementwise primitives
