@@ -85,7 +85,8 @@ def test_names_policy_and_rivals(concluded: Callable[[str], dict[str, Any]]) -> 
 
 
 def test_a_rival_is_told_with_who_wins(told: Callable[..., Result]) -> None:
-    text = "fusion one(x, w) over two = rms_norm(x, w) |> gelu |> silu\nfusion two(x, w) = rms_norm(x, w) |> gelu |> silu\n"
+    text = "fusion one(x, w) over two = rms_norm(x, w) |> gelu |> silu\n"
+    text += "fusion two(x, w) = rms_norm(x, w) |> gelu |> silu\n"
     Path("rivals.rw").write_text(text + "fusion large(x, w) = rms_norm(x, w) |> gelu |> silu |> quant_fp8\n")
     found = CliRunner().invoke(cli, ["check", "rivals.rw", "--explain", "two", "--json"])
     (made,) = json.loads(found.output)["conclusions"]

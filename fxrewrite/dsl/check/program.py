@@ -23,6 +23,7 @@ from fxrewrite.dsl.check.scope import Item, Scope
 from fxrewrite.dsl.check.signatures import ATTRIBUTE_TYPES, Signatures
 from fxrewrite.dsl.check.solver import Origin
 from fxrewrite.dsl.check.termination import check_ends
+from fxrewrite.dsl.check.ties import tied
 from fxrewrite.dsl.check.visible import Visibility, is_vocabulary, pack_of
 from fxrewrite.dsl.core import OpDef, PackDef, Program, RuleDef, Scalar, TensorType
 from fxrewrite.dsl.diagnostics import Diagnostic, Related
@@ -448,6 +449,8 @@ class _Program:
             return
         else:
             rule = checker.guard(lambda: fusions.fusion_rule(checker, self.ops[item.name], item, pack, order))
+            note = tied(item, self.ops[item.name], self.ops) if active else None
+            checker.diagnostics += [note] if note is not None else []
         vocabulary = pack is None and is_vocabulary(f.path)
         if rule is None or not active or (vocabulary and isinstance(item, syntax.Fusion)):
             return
