@@ -1,7 +1,7 @@
 """The command line, `fxrewrite VERB`.
 
 A verb is a file of this package with a click command called `command`, and a line of `VERBS`. Only the verb that is
-asked for is imported: help and `check` start without torch.
+asked for is imported: help, `check` and `fmt` start without torch.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import click
 
 VERBS: dict[str, str] = {
     "check": "Check files of rules; without files, the shipped packs.",
+    "fmt": "Lay out files of rules in the canonical way.",
     "apply": "Rewrite an exported program and report each site.",
     "explain": "Say for one rule where it fires in a program, and why not elsewhere.",
     "packs": "Show what is on and why, and the providers of this machine.",

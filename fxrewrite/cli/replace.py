@@ -1,0 +1,31 @@
+"""A file's text replaced at once: who reads it sees the old text or the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+
+def replace(path: Path, text: str) -> None:
+    """Write `text`, with the line ends that it has, in place of a file, which keeps its mode; a link stays one.
+
+    Raises OSError where that cannot be done; the file is then as it was.
+    """
+    target = path.resolve(strict=True)
+    if not os.access(target, os.W_OK):  # a rename would not ask
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    mode = stat.S_IMODE(target.stat().st_mode)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        os.chmod(temporary, mode)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
