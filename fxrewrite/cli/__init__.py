@@ -16,6 +16,7 @@ VERBS: dict[str, str] = {
     "apply": "Rewrite an exported program and report each site.",
     "explain": "Say for one rule where it fires in a program, and why not elsewhere.",
     "packs": "Show what is on and why, and the providers of this machine.",
+    "draft": "Write the .rw text of a Python function's graph, as a start for an author.",
     "demo": "Compile four models with the rules and account for every site.",
 }
 

@@ -156,7 +156,19 @@ def _saved(path: Path) -> Any:
 
 
 def _made(source: str) -> Any:
+    factory = resolved(source)
+    try:
+        made = factory()
+    except Exception as error:
+        raise Misuse(f"{source} raised {first_line(error)}", _place(error)) from error
+    return _exported(source, made)
+
+
+def resolved(source: str) -> Any:
+    """The function that `module:function` names. Raises Misuse with a reason."""
     module_name, _, name = source.partition(":")
+    if not module_name or not name:
+        raise Misuse(f"{source!r} names no function", "write module:function")
     if "" not in sys.path:
         sys.path.insert(0, "")  # as `python -m` does
     try:
@@ -169,16 +181,12 @@ def _made(source: str) -> Any:
         raise Misuse(f"{module_name} cannot be imported: {first_line(error)}") from error
     except Exception as error:
         raise Misuse(f"{module_name} cannot be imported: {first_line(error)}", _place(error)) from error
-    factory = getattr(module, name, None)
-    if not callable(factory):
+    found = getattr(module, name, None)
+    if not callable(found):
         from fxrewrite.dsl.check.problem import closest
 
         raise Misuse(f"{module_name} has no function {name!r}", closest(name, vars(module)))
-    try:
-        made = factory()
-    except Exception as error:
-        raise Misuse(f"{source} raised {first_line(error)}", _place(error)) from error
-    return _exported(source, made)
+    return found
 
 
 def _exported(source: str, made: Any) -> Any:

@@ -165,7 +165,7 @@ def _problems(sweep: Sweep, pattern: Pattern, v: Value, trace: Trace) -> list[tu
 
     def emit(p: Pattern, s: State) -> bool:
         mark = len(s.trail)
-        problem = sweep.check(p, s)
+        problem = sweep.check(p, s) or _undetermined(sweep, p, s)
         if problem is not None:
             problems.append(problem)
         s.undo(mark)
@@ -190,6 +190,14 @@ def _readers(nodes: list[Any]) -> list[Any]:
         for u in n.users:
             out.update(dict.fromkeys(_readers([u]) if u.target in VIEWS and u.users else [u]))
     return list(out)
+
+
+def _undetermined(sweep: Sweep, pattern: Pattern, s: State) -> tuple[str, Any, Any] | None:
+    """The first further output that what the first one binds does not lead to."""
+    for term in pattern.outputs[1:] if pattern.each is None else ():
+        if not isinstance(sweep.construct(pattern, term, s), Value):
+            return "other op", expected_text(term), "no value that the first output determines"
+    return None
 
 
 def _event(rule: RuleDef, node: Any, reason: str, expected: str, found: str, span: Any, hint: str = "") -> Event:
