@@ -227,7 +227,9 @@ def _is_write(node: Node) -> bool:
 
 
 def _is_ordered(node: Node) -> bool:
-    """Has a node an effect, or does it draw random numbers? Then it stays where it is."""
+    """Has a node an effect, or does it draw random numbers? Then it stays where it is. A check on a value moves with it."""
+    if node.target in BOOKKEEPING:
+        return False
     tags = getattr(node.target, "tags", ())
     return torch.Tag.nondeterministic_seeded in tags or node.is_impure()
 
