@@ -22,7 +22,7 @@ fast: $(STAMP)
 	$(PYTEST) -m "not slow"
 
 slow: $(STAMP)
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow --durations=25
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

@@ -227,7 +227,7 @@ def _is_write(node: Node) -> bool:
 
 
 def _is_ordered(node: Node) -> bool:
-    """Has a node an effect, or does it draw random numbers? Then it stays where it is. A check on a value moves with it."""
+    """Has a node an effect, or does it draw random numbers? Then it stays where it is. What checks a value moves."""
     if node.target in BOOKKEEPING:
         return False
     tags = getattr(node.target, "tags", ())
