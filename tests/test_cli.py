@@ -139,6 +139,33 @@ def test_packs_says_what_is_on_and_why(tmp_path: Path) -> None:
     assert "emulate_precision_casts" in result.stdout
 
 
+def test_packs_tells_of_an_op() -> None:
+    text = run("packs", "rms_norm").stdout
+    assert "op rms_norm  (patterns/vocab/norm.rw" in text and "Hugging Face Llama" in text
+    assert "late  bool = false" in text and "y  lowp[*B, D]" in text and "weigh(rms32(f32(x), eps, vs)" in text
+    assert "vllm_ir.rms_norm is not in this build" in text and "form aten(late=true)" in text
+    assert "rms_norm_fp8\n" in text and "norm_quant.norm_fans_out\n" in text  # what uses it
+
+
+def test_packs_tells_of_a_fusion_its_rule_and_its_providers() -> None:
+    result = run("packs", "norm_quant.rms_norm_fp8")
+    assert "inherited  of quant_fp8" in result.stdout and "norm_quant.rms_norm_fp8 is on: level O2" in result.stdout
+    assert "vllm: no, _C.rms_norm_dynamic_per_token_quant is not in this build" in result.stdout
+    found = as_json(run("packs", "rms_norm_fp8", "--flag", "rms_norm_fp8=off", "--json"))
+    assert [s["on"] for s in found["status"]] == [False]
+    assert found["concluded"][0]["kind"] == "fusion" and found["ops"][0]["op"] == "rms_norm_fp8"
+
+
+def test_packs_tells_of_a_rule_that_makes_no_op() -> None:
+    text = run("packs", "norm_fans_out").stdout
+    assert "rule norm_quant.norm_fans_out" in text and "kept: others may use it" in text and "providers" not in text
+
+
+def test_packs_of_a_name_that_nothing_has() -> None:
+    result = run("packs", "rms_nrm")
+    assert result.exit_code == 2 and "did you mean `rms_norm`?" in result.stderr
+
+
 def test_packs_as_json() -> None:
     found = as_json(run("packs", "--level", "O0", "--flag", "rms_norm_fp8=on", "--json"))
     rules = {r["rule"]: r for p in found["packs"] for r in p["rules"]}

@@ -27,9 +27,9 @@ def explain(named: Sequence[str], rule: str, as_json: bool) -> None:
         _nothing_known(rule, diagnostics, program.sources, names(program))
     made = [conclude(program, item, origins) for item in chosen]
     if as_json:
-        print_json({"rule": rule, "conclusions": [_as_object(c) for c in made]})
+        print_json({"rule": rule, "conclusions": [as_object(c) for c in made]})
     else:
-        click.echo("\n\n".join(map(_as_text, made)))
+        click.echo("\n\n".join(map(as_text, made)))
 
 
 def _nothing_known(rule: str, diagnostics: Sequence[Diagnostic], texts: dict[str, str], known: Iterable[str]) -> None:
@@ -43,7 +43,9 @@ def _nothing_known(rule: str, diagnostics: Sequence[Diagnostic], texts: dict[str
     sys.exit(FINDINGS if any(rule.rpartition(".")[2] in texts.get(d.span.file, "") for d in errors) else MISUSE)
 
 
-def _as_object(c: Conclusions) -> dict[str, Any]:
+def as_object(c: Conclusions) -> dict[str, Any]:
+    """What was concluded, as a JSON object."""
+
     def plain(inst: type, field: Any, value: Any) -> Any:
         return span_json(value) if isinstance(value, Span) else value
 
@@ -55,7 +57,8 @@ def _as_object(c: Conclusions) -> dict[str, Any]:
 # ---- text
 
 
-def _as_text(c: Conclusions) -> str:
+def as_text(c: Conclusions) -> str:
+    """What was concluded, as text."""
     head = f"{c.kind} {c.name}" + (f"  ({c.at})" if c.at else "")
     lines = [head, *(f"  {line}" for line in c.doc.splitlines() if line), f"  {', '.join(map(' '.join, c.policy))}"]
     sections: list[tuple[str, list[list[str]]]] = [

@@ -10,10 +10,21 @@ from fxrewrite.cli.options import console, json_option, load_rules, print_json, 
 
 
 @click.command("packs")
+@click.argument("name", required=False)
 @settings
 @json_option
-def command(config: Any, as_json: bool) -> None:
-    """Show the effective configuration: packs, rules, providers, and whether generated code keeps roundings."""
+def command(name: str | None, config: Any, as_json: bool) -> None:
+    """Show the effective configuration: packs, rules, providers, and whether generated code keeps roundings.
+
+    With NAME, an op, fusion or rule of any shipped pack: its docs, types, attributes and guards, how it is spelled,
+    what can run it on this machine, and what uses it.
+    """
+    if name is not None:
+        from fxrewrite.cli import entry
+
+        described = entry.describe(name, config.packs, config)
+        print_json(described) if as_json else entry.show(console(), described)
+        return
     found = describe(load_rules(config, as_json), config)
     if as_json:
         print_json(found)

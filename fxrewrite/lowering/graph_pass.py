@@ -59,7 +59,7 @@ class RewritePass(CustomGraphPass):
 
     def uuid(self) -> Any:
         """What Inductor's caches key the pass by: equal for rules that mean the same, with the same ops and kernels."""
-        off = sorted((o.name, o.detail) for o in self._off())
+        off = sorted((o.name, o.detail) for o in self.off())
         return hashlib.sha256(repr((self._uuid, registered_kernels(), off)).encode()).hexdigest()
 
     @cached_property
@@ -85,7 +85,8 @@ class RewritePass(CustomGraphPass):
             log.events += [evolve(e, graph=number) for e in run.events]
         self.reported = self.reported or bool(logs)
 
-    def _off(self) -> list[Off]:
+    def off(self) -> list[Off]:
+        """Forms and rules that do not take part in this build."""
         return [*self.engine.library.off, *self.engine.cleanup.off]
 
     def _off_events(self) -> list[Event]:
@@ -93,7 +94,7 @@ class RewritePass(CustomGraphPass):
         names = set(self.engine.active)
         return [
             Event(*off.name.split(".", 1), site="", fired=False, reason=off.reason, found=off.detail, span=off.span)
-            for off in self._off()
+            for off in self.off()
             if off.name in names
         ]
 
