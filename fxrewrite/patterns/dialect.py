@@ -137,11 +137,16 @@ def argument(t: Table, a: Any) -> Any:
 
 
 def opaque(t: Table, node: Any, dtype: Any, shape: Dims) -> Value:
-    """An op without a reader: a function of all its arguments if it is pure, else equal to nothing."""
+    """An op without a reader: a function of all its arguments if it is pure, else equal to nothing.
+
+    An op that may draw random numbers is equal to nothing and has its arguments: a form says which of them draw none.
+    """
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or not _pure(target):
         return t.fresh(_op_name(target), (), (), dtype, shape)
     args = tuple(argument(t, a) for a in schema_arguments(target, node.args, node.kwargs))
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        return t.fresh(_op_name(target), args, (), dtype, shape)
     key = (target, constant_key(args))
     try:
         v = t.by_key.get(key)
@@ -156,7 +161,7 @@ def _pure(target: torch._ops.OpOverload) -> bool:
 
 @cache
 def _functional(target: torch._ops.OpOverload) -> bool:
-    return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+    return not target._schema.is_mutable
 
 
 def _op_name(target: Any) -> str:
@@ -361,6 +366,16 @@ def _var(t: Table, node: Any, val: Any) -> Value | None:
     return t.reduce("var", x, () if len(axes) == len(x.shape) and not keepdim else axes, keepdim, dims_of(val))
 
 
+def _var_mean(t: Table, call: Any, i: int, val: Any) -> Value | None:
+    """One of the two reductions of one op, as the primitive that it is by itself; the variance where it divides by n."""
+    x = t.of_node[call.args[0]]
+    if (i == 0 and call.kwargs.get("correction") != 0) or x.dtype != val.dtype:
+        return None
+    axes, keepdim = _axes(x, call.args[1] if len(call.args) > 1 else None), bool(call.kwargs.get("keepdim", False))
+    whole = len(axes) == len(x.shape) and not keepdim
+    return t.reduce(("var", "mean")[i], x, () if whole else axes, keepdim, dims_of(val))
+
+
 @reads(aten.max.default)
 def _max(t: Table, node: Any, val: Any) -> Value | None:
     return t.reduce("amax", t.of_node[node.args[0]], (), False, ())
@@ -504,6 +519,8 @@ def _getitem(t: Table, node: Any, val: Any) -> Value | None:
     if isinstance(source, Parts) and isinstance(i, int):
         return t.slice(source.x, source.axis, source.cuts[i], source.cuts[i + 1], 1, dims_of(val))
     hop = node.args[0].target
+    if hop is aten.var_mean.correction:
+        return _var_mean(t, node.args[0], i, val)
     if hop in FUNCTIONALIZED:
         return functionalized(t, node.args[0], i, val)
     return t.cons("getitem", (source, i), (), val.dtype, dims_of(val)) if isinstance(source, Value) else None
