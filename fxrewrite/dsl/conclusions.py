@@ -9,7 +9,7 @@ from attrs import define, frozen
 from fxrewrite.dsl.check.conditions import negate
 from fxrewrite.dsl.check.rivals import Rival, rivals
 from fxrewrite.dsl.check.solver import Origin
-from fxrewrite.dsl.check.termination import why_ends
+from fxrewrite.dsl.check.termination import built_by, why_ends
 from fxrewrite.dsl.check.terms import calls_of
 from fxrewrite.dsl.core import (
     NO_DEFAULT,
@@ -107,7 +107,7 @@ def conclude(program: Program, item: RuleDef | OpDef, origins: Origins) -> Concl
         rule.full_name, "fusion" if fusion else "rule", rule.span, made.doc if made is not None and fusion else "",
         told.policy(fires), tuple(told.operand(o) for o in rule.operands), told.results(), told.attributes(),
         told.parts(), told.guards(origins), tuple(said(p) for p in rule.prefer),
-        (why_ends(program.ops.__getitem__, rule, program.rules) or "nothing says that it ends") if fires else "",
+        (why_ends(program.ops.__getitem__, rule, built_by(program.rules)) or "nothing says that it ends") if fires else "",
         tuple(rivals(rule, program.rules)) if fires else (),
     )  # fmt: skip
 

@@ -18,7 +18,6 @@ from fxrewrite.dsl.core import (
     Apply,
     Dtype,
     DtypeVar,
-    Each,
     Extern,
     Lit,
     Nothing,
@@ -40,44 +39,60 @@ if TYPE_CHECKING:
     from fxrewrite.dsl.check.program import Checker
 
 MAX_ROOTS = 4  # of a left side that are tried in every order
+MAX_COMPARED = 100  # rules before one that it is held against, where their left sides look alike
+KEY_DEPTH = 3  # of a left side: how far it is looked into before rules are compared in pairs
 COMMUTATIVE = ("add", "mul", "maximum", "minimum")
 
 
 def check_overlaps(checker: Checker, rules: list[RuleDef]) -> None:
-    """Diagnostics for every pair of rules of which one cannot stand beside the other."""
+    """Diagnostics for rules of which one cannot stand beside another: one for each rule that cannot."""
+    by_name: dict[str, list[RuleDef]] = defaultdict(list)
     groups: dict[Any, list[RuleDef]] = defaultdict(list)
     for rule in rules:
-        groups[rule.stage, *sorted(map(_key, roots(rule.left)))].append(rule)
+        by_name[rule.name].append(rule)
+        groups[rule.stage, *sorted(str(_key(t, KEY_DEPTH)) for t in roots(rule.left))].append(rule)
+    for winner in rules:
+        for loser in (r for name in winner.over for r in by_name.get(name, ()) if r.stage == winner.stage):
+            checker.guard(lambda a=winner, b=loser: _winner_and_loser(checker.places, a, b))
     for group in groups.values():
-        for a, b in itertools.combinations(group, 2):
-            checker.guard(lambda a=a, b=b: _pair(checker.places, a, b))
+        _check_group(checker, group)
 
 
-def _pair(places: Places, a: RuleDef, b: RuleDef) -> None:
-    if a.name in b.over and b.name in a.over:
-        related = [Related(_place(places, a), f"{a.name} is here")]
-        message = f"{a.name} and {b.name} stand over each other"
-        raise Problem("RW401", message, _place(places, b), f"remove `over {a.name}` here, or the other", related)
-    for winner, loser in ((a, b), (b, a)):
-        if loser.name in winner.over and _beats(winner, loser):
-            message = f"{loser.name} can never fire: {winner.name} matches wherever it does and stands over it"
+def _check_group(checker: Checker, group: list[RuleDef]) -> None:
+    """Each rule of a group against those before it that nothing was said of."""
+    standing: list[RuleDef] = []
+    for b in group:
+        if all(checker.guard(lambda a=a, b=b: _pair(checker.places, a, b)) for a in standing[-MAX_COMPARED:]):
+            standing.append(b)
+
+
+def _winner_and_loser(places: Places, winner: RuleDef, loser: RuleDef) -> None:
+    if winner.name in loser.over:
+        if winner.order < loser.order:  # said once
             related = [Related(_place(places, winner), f"{winner.name} is here")]
-            raise Problem("RW402", message, _place(places, loser), f"remove it, or narrow {winner.name}", related)
+            message = f"{winner.name} and {loser.name} stand over each other"
+            hint = f"remove `over {winner.name}` here, or the other"
+            raise Problem("RW401", message, _place(places, loser), hint, related)
+    elif _beats(winner, loser):
+        message = f"{loser.name} can never fire: {winner.name} matches wherever it does and stands over it"
+        related = [Related(_place(places, winner), f"{winner.name} is here")]
+        raise Problem("RW402", message, _place(places, loser), f"remove it, or narrow {winner.name}", related)
+
+
+def _pair(places: Places, a: RuleDef, b: RuleDef) -> bool:
+    """Are they two rules? RW401 where they have one left side and different right sides."""
     if b.name in a.over or a.name in b.over:
-        return
+        return True
     names = same_left(a, b)
-    if names is None or same_right(a, b, names):
-        return
+    if names is None:
+        return True
+    if same_right(a, b, names):
+        return False
     message = f"{a.name} and {b.name} match the same values and build different ones"
     related = [Related(_place(places, a), f"{a.name} is here")]
     head = "rule" if b.right[0:1] and not isinstance(b.right[0], Result) else "rule or fusion"
-    raise Problem(
-        "RW401",
-        message,
-        _place(places, b),
-        f"write `over {a.name}` in the head of this {head}, or `over {b.name}` there",
-        related,
-    )
+    hint = f"write `over {a.name}` in the head of this {head}, or `over {b.name}` there"
+    raise Problem("RW401", message, _place(places, b), hint, related)
 
 
 def _place(places: Places, rule: RuleDef) -> Any:
@@ -96,11 +111,23 @@ def roots(terms: tuple[Any, ...]) -> list[Any]:
     return [t for t in found if id(t) not in inner]
 
 
-def _key(t: Any) -> str:
-    if isinstance(t, Each):
-        body = t.body
-        return "each " + _key(body.call if isinstance(body, Result | Extern) else body)
-    return getattr(t, "op", type(t).__name__)
+def _key(t: Any, depth: int) -> Any:
+    """What two terms must share to be one left side, down to a depth: ops and literals, not names."""
+    if isinstance(t, Result | Extern):
+        return _key(t.call, depth)
+    if isinstance(t, Number):
+        return _key(t.value, depth)
+    if isinstance(t, Nothing) or (isinstance(t, Operand) and t.optional):
+        return "none"
+    if isinstance(t, Lit | Dtype):
+        return str(t)
+    if isinstance(t, Ref) or (isinstance(t, Size) and t.dim.name):
+        return "name"
+    head = getattr(t, "op", type(t).__name__)
+    if depth == 0 or isinstance(t, Apply | Size):
+        return head
+    inside = [_key(c, depth - 1) for c in children(t, conditions=False)]
+    return (head, *(sorted(inside, key=str) if head in COMMUTATIVE else inside))
 
 
 def same_left(a: RuleDef, b: RuleDef) -> Names | None:

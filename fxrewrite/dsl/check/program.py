@@ -22,7 +22,7 @@ from fxrewrite.dsl.check.problem import Broken, Problem, closest
 from fxrewrite.dsl.check.scope import Item, Scope
 from fxrewrite.dsl.check.signatures import ATTRIBUTE_TYPES, Signatures
 from fxrewrite.dsl.check.solver import Origin
-from fxrewrite.dsl.check.termination import check_ends
+from fxrewrite.dsl.check.termination import built_by, check_ends
 from fxrewrite.dsl.check.ties import tied
 from fxrewrite.dsl.check.visible import Visibility, is_vocabulary, pack_of
 from fxrewrite.dsl.core import OpDef, PackDef, Program, RuleDef, Scalar, TensorType
@@ -54,6 +54,7 @@ class Checker:
     origins: dict[syntax.Span, dict[Scalar, Origin]] = field(factory=dict[syntax.Span, "dict[Scalar, Origin]"])
     refused: list[syntax.Item] = field(factory=list[syntax.Item])
     diagnostics: list[Diagnostic] = field(factory=list[Diagnostic])
+    said: set[Diagnostic] = field(factory=set[Diagnostic])
     schemas: Schemas = field(factory=Snapshot)
     noted: dict[str, set[str]] = field(factory=dict[str, set[str]])  # file that gets notes -> ops with a note
 
@@ -224,7 +225,8 @@ class Checker:
         try:
             return what()
         except Problem as problem:
-            if problem.diagnostic not in self.diagnostics:
+            if problem.diagnostic not in self.said:
+                self.said.add(problem.diagnostic)
                 self.diagnostics.append(problem.diagnostic)
         except Broken:
             pass
@@ -361,10 +363,11 @@ class _Program:
             self.check_rules(f)
         self.check_heads()
         check_overlaps(checker, self.rules)
+        built = built_by(self.rules)
         for rule in self.rules:
             text = self.texts.get(rule.order)
             if text is not None:
-                checker.guard(lambda rule=rule, text=text: check_ends(checker, rule, text, self.rules))
+                checker.guard(lambda rule=rule, text=text: check_ends(checker, rule, text, built))
         return Program(self.ops, tuple(_distinct(self.rules)), self.packs, dict(checker.dtypes), sources)
 
     def items(self, kind: type[T] | None = None) -> list[Any]:

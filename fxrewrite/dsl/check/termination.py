@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from fxrewrite.dsl.check.places import outputs_span
@@ -20,15 +20,20 @@ if TYPE_CHECKING:
 Signature = Callable[[str], OpDef]
 
 
-def check_ends(checker: Checker, rule: RuleDef, text: syntax.Rule, rules: list[RuleDef]) -> None:
-    """RW403 where nothing says that firing ends."""
-    if why_ends(checker.signature, rule, rules) is None:
+def built_by(rules: Iterable[RuleDef]) -> set[str]:
+    """The ops that the right sides of rules hold."""
+    return {n for rule in rules for n in _ops(rule.right)}
+
+
+def check_ends(checker: Checker, rule: RuleDef, text: syntax.Rule, built: set[str]) -> None:
+    """RW403 where nothing says that firing ends. `built`: the ops that some rule builds."""
+    if why_ends(checker.signature, rule, built) is None:
         hint = "say what falls: `decreasing e`; or remove one direction"
         message = f"{rule.name} may fire again on what it builds, without end"
         raise Problem("RW403", message, outputs_span(text.right), hint)
 
 
-def why_ends(signature: Signature, rule: RuleDef, rules: Sequence[RuleDef]) -> str | None:
+def why_ends(signature: Signature, rule: RuleDef, built: set[str]) -> str | None:
     """Why firing a rule ends, in words; None where nothing says so."""
     if rule.decreasing is not None:
         return f"`decreasing {said(rule.decreasing)}`: it falls with each firing"
@@ -39,7 +44,6 @@ def why_ends(signature: Signature, rule: RuleDef, rules: Sequence[RuleDef]) -> s
         return "it replaces all values of an `each` by one"
     if _moves_before_gather(signature, rule):
         return "it moves a row-wise op before a gather"
-    built = {n for other in rules for n in _ops(other.right)}
     kept = {n for name, term in rule.named if name in rule.kept for n in _ops((term,))}
     consumed = set(_ops(rule.left)) - built - kept
     return f"it consumes {min(consumed)}, which no loaded rule builds" if consumed else None
