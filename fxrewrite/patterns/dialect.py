@@ -367,7 +367,7 @@ def _var(t: Table, node: Any, val: Any) -> Value | None:
 
 
 def _var_mean(t: Table, call: Any, i: int, val: Any) -> Value | None:
-    """One of the two reductions of one op, as the primitive that it is by itself; the variance where it divides by n."""
+    """One of two reductions as the primitive that it is by itself; the variance where it divides by n."""
     x = t.of_node[call.args[0]]
     if (i == 0 and call.kwargs.get("correction") != 0) or x.dtype != val.dtype:
         return None
