@@ -23,7 +23,12 @@ Trees = SearchStrategy[Any]
 
 def built(make: Callable[..., Any], *values: Trees, **fields: Trees) -> Trees:
     """Nodes of a class from strategies for its fields."""
-    return st.builds(make, st.just(HERE), *values, **fields)
+
+    @st.composite  # and not `builds`, whose representation would hold those of all parts, many times over
+    def node(draw: st.DrawFn) -> Any:
+        return make(HERE, *map(draw, values), **{name: draw(value) for name, value in fields.items()})
+
+    return node()
 
 
 def few(values: Trees, least: int = 0, **more: Any) -> Trees:
@@ -237,8 +242,9 @@ rules = built(syntax.Rule, names, outputs, outputs, absent_or(signatures), **rul
 # A line that begins with `*` would continue an item.
 bare_lefts = st.builds(lambda first, more: (first, *more), expressions, few(expressions | splats))
 bare_rules = built(syntax.Rule, st.none(), bare_lefts, outputs, **rule_clauses)
-items = st.one_of(
+ITEMS = (
     packs, uses, dtype_classes, natives, defs, ops, fusions, rules, bare_rules, forms(owner=names, doc=docs),
     impls(owner=names, doc=docs),
 )  # fmt: skip
+items = st.one_of(ITEMS)
 files = st.builds(syntax.File, st.just("tree.rw"), few(items))

@@ -19,7 +19,7 @@ from fxrewrite.dsl.format.render import WIDTH
 from fxrewrite.dsl.format.same import same
 from fxrewrite.dsl.format.trivia import Source, scan
 from fxrewrite.dsl.parse import parse
-from test_syntax_errors import LONG
+from test_syntax_errors import LONG, WORDS
 
 ROOT = Path(__file__).parents[1]
 RIGHT = sorted((ROOT / "tests/corpus/ok").glob("*.rw"))
@@ -80,10 +80,8 @@ def test_random_trees_have_every_class_and_every_field() -> None:
     """Else a part of the language would not be tried above."""
     met: set[tuple[type, str]] = set()
 
-    @settings(quiet, max_examples=400, database=None)
-    @given(trees.files)
-    def collect(file: syntax.File) -> None:
-        todo: list[Any] = list(file.items)
+    def collect(item: syntax.Item) -> None:
+        todo: list[Any] = [item]
         while todo:
             value = todo.pop()
             if isinstance(value, tuple):
@@ -93,7 +91,8 @@ def test_random_trees_have_every_class_and_every_field() -> None:
                 met.update((type(value), name) for name, part in fields.items() if part not in (None, (), "", False))
                 todo += fields.values()
 
-    collect()
+    for kind in trees.ITEMS:
+        settings(quiet, max_examples=100, derandomize=True, database=None)(given(kind)(collect))()
     wanted = {(c, f.name) for c in LAYOUTS for f in attrs.fields(c) if f.name not in ("span", "func_span")}
     assert wanted <= met, wanted - met
 
@@ -239,6 +238,20 @@ def test_long_lines() -> None:
     assert formatted(f"op f(x: a) -> b\n  impl g(k={a})  {b}.c({c}) when c\n") == (
         f"op f(x: a) -> b\n  impl g(k={a})\n    {b}.c({c})\n    when c\n"
     )
+
+
+SOURCES = [path.read_text() for path in RIGHT]
+
+
+@settings(quiet, max_examples=60)
+@given(st.sampled_from(SOURCES), st.integers(0, 3000), st.integers(0, 6), st.sampled_from([*WORDS, "", "# c\n "]))
+def test_a_text_is_formatted_or_left_alone(text: str, start: int, length: int, word: str) -> None:
+    start %= len(text)
+    changed = text[:start] + word + text[start + length :]
+    if format_text(changed, NAME).diagnostics:
+        assert format_text(changed, NAME).text == changed
+    else:
+        check_comments(changed)
 
 
 # ---- limits
