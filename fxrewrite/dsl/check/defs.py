@@ -44,6 +44,7 @@ def expand(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Valu
         raise Problem("RW209", f"the definition of {d.name} reaches itself: {cycle}", place, "a definition is finite")
     if d.name in elab.checker.broken:
         raise Broken(d.name)
+    elab.checker.count_expansion(d.name, e.func_span or e.span)
     inner = _scope(elab, d, e, scope, first)  # arguments first: a `def` may stand in those of itself
     depth.append(d.name)
     try:

@@ -69,6 +69,7 @@ def check_fusion(checker: Checker, f: syntax.Fusion) -> OpDef:
     connected(f.outputs, terms, named, item)
     requires = tuple(conditions.conjuncts(zonk((*conds, *item.solver.guards))))
     checker.note_origins(f, item, zonk)
+    checker.nesting[f.name] = item.nesting
     attributes = (*own, *(a if a.name == n else evolve(a, name=n) for n, a in item.captured.items()))
     ops.possible(checker, requires, attributes, f.requires)
     _determined(checker, f, operands, attributes)

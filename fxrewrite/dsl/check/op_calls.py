@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from fxrewrite.dsl.check.expressions import Elaborator
 
 
+MAX_NESTING = 50
+
+
 def call_op(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Value:
     """The results of a call of a declared op."""
     op = elab.checker.signature(e.func)
@@ -96,6 +99,9 @@ def _expand(
     elab: Elaborator, op: OpDef, args: tuple[Any, ...], instance: Instance, scope: Scope, at: syntax.Span
 ) -> Value:
     """The definition of a fusion at a call: its checked terms with what the call gives."""
+    elab.item.nesting = max(elab.item.nesting, 1 + elab.checker.nesting.get(op.name, 0))
+    if elab.item.nesting > MAX_NESTING:
+        raise Problem("RW130", f"fusions lie at most {MAX_NESTING} deep in each other", at, "write it of base ops")
     for name, value in instance.attributes.items():
         if isinstance(value, Wild):  # any value, but one for the whole definition
             instance.attributes[name] = Ref(elab.item.solver.fresh(f"_{name}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import attrs
@@ -28,13 +28,13 @@ class Places:
 
     def word(self, within: Span, word: str, nth: int = 0) -> Span:
         """The `nth` place of a whole word in a span; the first line of the span where it does not stand in it."""
-        pattern = re.compile(rf"(?<![\w.]){re.escape(word)}(?!\w)")
         for line, column, text in self._parts(within, self._lines(within.file)):
-            silent = _SILENT.sub(lambda m: " " * len(m[0]), text)
-            for found in pattern.finditer(silent):
+            if word not in text:
+                continue
+            silent = _SILENT.sub(lambda m: " " * len(m[0]), text) if '"' in text or "#" in text else text
+            for start in _whole_words(silent, word):
                 if nth == 0:
-                    at = column + found.start()
-                    return Span(within.file, line, at, line, at + len(word))
+                    return Span(within.file, line, column + start, line, column + start + len(word))
                 nth -= 1
         return self.head(within)
 
@@ -72,6 +72,20 @@ class Places:
             end = span.end_column - 1 if number == span.end_line else None
             out.append((number, start + 1, lines[number - 1][start:end]))
         return out
+
+
+def _whole_words(text: str, word: str) -> Iterator[int]:
+    """Where a word stands in a text, neither in a longer one nor behind a dot."""
+    at = text.find(word) if word else -1
+    while at >= 0:
+        before, after = text[at - 1 : at], text[at + len(word) : at + len(word) + 1]
+        if not (before == "." or _is_letter(before)) and not _is_letter(after):
+            yield at
+        at = text.find(word, at + 1)
+
+
+def _is_letter(text: str) -> bool:
+    return text == "_" or text.isalnum()
 
 
 def across(first: Span, last: Span) -> Span:

@@ -31,6 +31,7 @@ from fxrewrite.dsl.schemas.snapshot import Schemas, Snapshot
 
 T = TypeVar("T")
 STAGES = ("canonicalize", "fuse", "lower")
+MAX_EXPANSIONS = 5_000  # of `def`s, of all files: some ten times those of the library
 RECURSION = 10_000  # frames: an expression of the greatest depth takes about 2,000
 
 
@@ -55,6 +56,8 @@ class Checker:
     refused: list[syntax.Item] = field(factory=list[syntax.Item])
     diagnostics: list[Diagnostic] = field(factory=list[Diagnostic])
     said: set[Diagnostic] = field(factory=set[Diagnostic])
+    expansions: int = 0
+    nesting: dict[str, int] = field(factory=dict[str, int])  # how deep the fusions in a fusion lie
     schemas: Schemas = field(factory=Snapshot)
     noted: dict[str, set[str]] = field(factory=dict[str, set[str]])  # file that gets notes -> ops with a note
 
@@ -119,6 +122,15 @@ class Checker:
         return Problem(
             "RW209", message, self.places.word(source.span, name), "a definition is finite: break the cycle", related
         )
+
+    def count_expansion(self, name: str, span: syntax.Span) -> None:
+        """RW130 where `def`s are expanded without end in sight."""
+        self.expansions += 1
+        if self.expansions > MAX_EXPANSIONS + 1:
+            raise Broken(name)  # said once
+        if self.expansions > MAX_EXPANSIONS:
+            message = f"{name} is one of more than {MAX_EXPANSIONS} helpers that these files expand"
+            raise Problem("RW130", message, span, "make parts of it ops")
 
     def param_type(self, p: syntax.Param, params: syntax.Params) -> TensorType | str | None:
         """The type of one of `params` of a `def`: a tensor's, the name of a scalar type, or None."""
