@@ -28,13 +28,18 @@ def _registered() -> None:
 
 @frozen
 class Running:
-    """The schemas of this process; of an op that it does not have, those of the snapshot."""
+    """The schemas of this process; of an op that it does not have, those of the snapshot.
 
+    `lenient`: those of the snapshot count beside them, so that a call is refused only where both refuse it.
+    """
+
+    lenient: bool = False
     snapshot: Snapshot = field(factory=Snapshot)
 
     def find(self, op: str) -> tuple[Schema, ...]:
         """The overloads of `namespace.name`."""
-        return self.here(op) or self.snapshot.find(op)
+        here = self.here(op)
+        return (*here, *self.snapshot.find(op)) if self.lenient or not here else here
 
     def here(self, op: str) -> tuple[Schema, ...]:
         """The overloads that this process has."""
