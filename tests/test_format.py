@@ -170,7 +170,10 @@ CANONICAL = {
     "minus": ("-(-x) - -y => -(a*b) * (-c)\n", "--x - -y => -(a * b) * -c\n"),
     "not": ("not(not x) => (not a) == (not b)\n", "not not x => (not a) == (not b)\n"),
     "pipes": ("(a|>f)|>g() => h(a|>f, (b or c)|>f)\n", "a |> f |> g() => h(a |> f, b or c |> f)\n"),
-    "sizes": ("x[...,:N // 2] => 2*D - a*b\n", "x[..., :N//2] => 2*D - a * b\n"),
+    "sizes": (
+        "x[...,:N // 2] => 2*D - a*b requires D%(4 * G) == 0\n",
+        "x[..., :N//2] => 2*D - a * b requires D % (4*G) == 0\n",
+    ),
     "facts of numbers": ("(1).x => (1.0).0, 1 [0]\n", "(1).x => (1.0).0, 1[0]\n"),
     "numbers": (
         "x => 1E-06 + 007 + 64KiB + 1.50 contract relaxed rtol 1e-03 atol 0\n",

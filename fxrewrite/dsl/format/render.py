@@ -54,7 +54,7 @@ class _Lines:
     def fits(self, index: int) -> bool:
         """Does the line hold the pieces from here to the next break that may end it?"""
         room = WIDTH - self.column
-        depth = floor = 0
+        depth = 0
         for i in range(index, len(self.pieces)):
             piece = self.pieces[i]
             if isinstance(piece, str):
@@ -65,11 +65,10 @@ class _Lines:
                 depth += 1
             elif isinstance(piece, Close):
                 depth -= 1
-                floor = min(floor, depth)
             elif isinstance(piece, Newline):
-                return depth <= floor
+                return depth <= 0
             elif isinstance(piece, Break):
-                if depth <= floor and i > index:
+                if depth <= 0 and i > index:
                     return True
                 room -= len(piece.flat)
             if room < 0:
