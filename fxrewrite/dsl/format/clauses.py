@@ -96,10 +96,6 @@ def _bind(node: syntax.Bind, source: Source) -> list[Piece]:
     return [f"{kind}({names}) = " if node.tuple_target else f"{kind}{names} = ", Part(node.value)]
 
 
-def _equation(node: syntax.Equation, source: Source) -> list[Piece]:
-    return equation(node, source)
-
-
 def equation(node: syntax.Equation, source: Source, blanks: int = 0) -> list[Piece]:
     """`= e when c`, with so many blanks more before `when` where it is one line."""
     body = [*outputs(node.outputs, source), *when(node.when, source, Break(_APART + " " * blanks))]
@@ -166,7 +162,7 @@ def _property(node: syntax.Property, source: Source) -> list[Piece]:
 
 CLAUSES: Mapping[type[syntax.Node], Layout] = {
     syntax.Bind: _bind,
-    syntax.Equation: _equation,
+    syntax.Equation: equation,
     syntax.Form: _provider("form"),
     syntax.Impl: _provider("impl"),
     syntax.BoundCall: _bound_call,
