@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -76,7 +77,7 @@ def _expanded(files: tuple[str, ...]) -> list[str]:
     out: list[str] = []
     for name in files:
         folder = Path(name)
-        if not folder.is_dir() or name in packs.shipped():
+        if not os.path.isdir(name) or name in packs.shipped():
             out.append(name)
             continue
         inside = sorted(str(p) for p in folder.rglob("*" + packs.SUFFIX))

@@ -141,7 +141,7 @@ def _source(name: str) -> Source | None:
     place = _place_of(Path(name))
     if place is not None:
         return None if place == "vocabulary" else shipped_source(place)
-    if name.endswith(SUFFIX) or Path(name).is_file():
+    if name.endswith(SUFFIX) or os.path.isfile(name):
         return read(Path(name))
     hint = closest(name, shipped()) or f"shipped packs: {', '.join(shipped())}; a file ends in .rw"
     return Source(name, "", _trouble("RW002", name, f"no pack is called `{name}`", hint))
@@ -151,7 +151,7 @@ def _place_of(path: Path) -> str | None:
     """The name of the shipped pack that a path is, or "vocabulary" for a file of that."""
     try:
         folder, whole = shipped_folder().resolve(), path.resolve()
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):  # a loop of links
         return None
     if whole.suffix != SUFFIX or not whole.is_relative_to(folder):
         return None

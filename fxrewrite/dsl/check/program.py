@@ -31,7 +31,8 @@ from fxrewrite.dsl.schemas.snapshot import Schemas, Snapshot
 
 T = TypeVar("T")
 STAGES = ("canonicalize", "fuse", "lower")
-MAX_EXPANSIONS = 5_000  # of `def`s, of all files: some ten times those of the library
+MAX_ASKED = 100  # unknown names for which one like it is looked for, which takes a while
+MAX_EXPANSIONS = 5_000  # of `def`s, of all files: some 25 times those of the library
 RECURSION = 10_000  # frames: an expression of the greatest depth takes about 2,000
 
 
@@ -57,6 +58,7 @@ class Checker:
     diagnostics: list[Diagnostic] = field(factory=list[Diagnostic])
     said: set[Diagnostic] = field(factory=set[Diagnostic])
     expansions: int = 0
+    asked: int = 0
     nesting: dict[str, int] = field(factory=dict[str, int])  # how deep the fusions in a fusion lie
     schemas: Schemas = field(factory=Snapshot)
     noted: dict[str, set[str]] = field(factory=dict[str, set[str]])  # file that gets notes -> ops with a note
@@ -141,7 +143,10 @@ class Checker:
         return self.signatures.tensor(p.type, scalar_types(params))
 
     def suggest(self, name: str) -> str:
-        """A hint for a name that is no op."""
+        """A hint for a name that is no op; what is spelled alike is looked for only so often."""
+        self.asked += 1
+        if self.asked > MAX_ASKED:
+            return self.visible.hint(name, ())
         return self.visible.hint(
             name, [*self.signed, *self.op_items, *self.fusions, *self.defs, *self.natives, *RESERVED]
         )
