@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
-from fxrewrite.patterns.forms import Library
+from fxrewrite.patterns.forms import Library, MissingOp, torch_op
 from fxrewrite.patterns.views import Sweep
 from fxrewrite.patterns.writes import writes
 
@@ -274,3 +274,12 @@ def test_the_op_of_a_form_is_what_some_tracer_makes(form: str) -> None:
         for n in TRACERS[tracer](written).graph.nodes
     }
     assert FORMS[form] in made
+
+
+def test_a_name_without_overload() -> None:
+    assert torch_op("aten.silu") is aten.silu.default
+    assert torch_op("aten.softmax") is aten.softmax.int  # it has no default
+    assert torch_op("aten.div.Tensor") is aten.div.Tensor
+    for name in ("aten.bitwise_and", "aten.sillu", "aten.silu.nothing", "nothing.f"):
+        with pytest.raises(MissingOp):
+            torch_op(name)

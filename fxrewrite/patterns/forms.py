@@ -47,13 +47,23 @@ class MissingOp(Exception):
 
 
 def torch_op(path: str) -> torch._ops.OpOverload:
-    """`aten.silu` or `_C.scaled_fp4_quant.out` as an overload. Raises MissingOp."""
+    """`aten.silu` or `_C.scaled_fp4_quant.out` as an overload. Raises MissingOp.
+
+    A name without overload is the default, or the only overload that takes tensors and writes nothing.
+    """
     namespace, *rest = path.split(".")
     try:
         packet = getattr(getattr(torch.ops, namespace), rest[0])
-        return getattr(packet, rest[1] if len(rest) > 1 else "default")
+        return getattr(packet, rest[1] if len(rest) > 1 else _overload(packet))
     except (AttributeError, IndexError, RuntimeError) as error:
         raise MissingOp(path) from error
+
+
+def _overload(packet: torch._ops.OpOverloadPacket) -> str:
+    names = packet.overloads()
+    schemas = {n: getattr(packet, n)._schema for n in names if n != "default"}
+    able = [n for n, s in schemas.items() if not s.is_mutable and any("Tensor" in str(a.type) for a in s.arguments)]
+    return able[0] if "default" not in names and len(able) == 1 else "default"
 
 
 @define(eq=False)
