@@ -165,6 +165,11 @@ def test_right_files(path: Path) -> None:
 
 CANONICAL = {
     "blanks and commas": ("rule  r :f( a,b, ) =>[ *x,y ,]\n", "rule r: f(a, b) => [*x, y]\n"),
+    "commas of clauses": (
+        "pack p after a, b, when c, prefer d,\nuse a (b, c,)\n"
+        "op f(x: a[D,],; k: b,) -> (p: a, q: b,) property p(x,),\n",
+        "pack p after a, b when c prefer d\nuse a (b, c)\nop f(x: a[D]; k: b) -> (p: a, q: b)\n  property p(x)\n",
+    ),
     "brackets": ("((a+(b*c)))=>((a+b)*c) - (d - e)\n", "a + b * c => (a + b) * c - (d - e)\n"),
     "chains": ("(a<b)<c => (a and b) or (c or d)\n", "(a < b) < c => a and b or (c or d)\n"),
     "minus": ("-(-x) - -y => -(a*b) * (-c)\n", "--x - -y => -(a * b) * -c\n"),
