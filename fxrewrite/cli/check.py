@@ -7,7 +7,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +67,8 @@ def _formatted(how: str, named: Sequence[str], program: Program, found: Sequence
     if how == "json":
         return json.dumps(as_object(named, program, found), indent=2)
     if how == "sarif":
+        from importlib.metadata import version  # slow to import
+
         return json.dumps(as_sarif(found, version("fxrewrite")), indent=2)
     return as_annotations(found) if how == "github" else as_text(named, program, found)
 
