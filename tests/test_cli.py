@@ -174,7 +174,14 @@ def test_packs_as_json() -> None:
     assert rules["silu_mul_fp8"].keys() == {"rule", "on", "reason", "by", "level", "flag", "place"}
     assert found["providers"]["order"] == ["kernel", "generated", "definition"]
     assert {"name": "op", "on": True, "reason": ""} in found["providers"]["ops"]["rms_norm_fp8"]
-    assert found["shipped"] == {"act_quant": True, "noop": True, "norm_quant": True}
+    assert {name for name, default in found["shipped"].items() if default} == {"act_quant", "noop", "norm_quant"}
+    off = {p["pack"]: p for p in found["off"]}
+    assert off.keys() == found["shipped"].keys() - {"act_quant", "noop", "norm_quant"}
+    assert off["mla"]["turn_on"] == 'packs=["default", "mla"]'
+    assert off["attn_quant"]["turn_on"] == 'packs=["default", "attn_quant"], flags={"fuse_attn_quant": True}'
+    assert off["async_tp"]["turn_on"] == 'packs=["default", "async_tp"], level="O3"'
+    assert "all_gather is a collective" in off["async_tp"]["stays_off"]["all_gather_mm"]["by"]
+    assert not off["qk_norm_rope"]["stays_off"]
     assert found["keeps_roundings"] is False and found["warnings"] == []
 
 

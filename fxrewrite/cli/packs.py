@@ -37,6 +37,7 @@ def describe(rules: Any, config: Any) -> dict[str, Any]:
     import torch
     from torch._inductor import config as inductor
 
+    from fxrewrite.cli import off_packs
     from fxrewrite.dsl import packs as files
     from fxrewrite.lowering.config import check_flags
     from fxrewrite.lowering.providers import candidates, unknown_names
@@ -61,6 +62,7 @@ def describe(rules: Any, config: Any) -> dict[str, Any]:
         },
         "keeps_roundings": bool(inductor.emulate_precision_casts),
         "shipped": {name: name in files.DEFAULT for name in files.shipped()},
+        "off": off_packs.describe((*_names(rules), *config.packs), config),
         "warnings": [*check_flags(rules, config), *unknown_names(rules, config.providers)],
     }
 
@@ -121,6 +123,8 @@ def _calls(terms: Any) -> set[str]:
 
 def show(found: dict[str, Any]) -> None:
     """The configuration as text."""
+    from fxrewrite.cli import off_packs
+
     out = console()
     shipped = ", ".join(name + ("" if default else " (not in default)") for name, default in found["shipped"].items())
     out.print(f"level {found['level']}, shipped packs: {shipped}")
@@ -128,6 +132,7 @@ def show(found: dict[str, Any]) -> None:
         out.print(f"warning: {warning}")
     for pack in found["packs"]:
         _show_pack(out, pack)
+    off_packs.show(out, found["off"])
     _show_providers(out, found["providers"])
     out.print("\nroundings")
     if found["keeps_roundings"]:

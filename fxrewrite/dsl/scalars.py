@@ -304,6 +304,14 @@ def _same_shape(env: Env, left: Any, right: Any) -> Any:
     return UNKNOWN if _lacks((a, b)) else equal_tuples(a, b, env.decide)
 
 
+def _broadcasts(env: Env, x: Any, like: Any) -> Any:
+    """Do the axes of x but the last broadcast to those of `like`?"""
+    a, b = env.shape_of(x), env.shape_of(like)
+    if _lacks((a, b)) or len(a) > len(b):
+        return UNKNOWN if _lacks((a, b)) else False
+    return _conjunction(m == 1 or env.decide("==", m, n) for m, n in zip(a[-2::-1], b[-2::-1]))
+
+
 def _identity(env: Env, order: tuple[int, ...]) -> bool:
     return all(p % len(order) == i for i, p in enumerate(order))
 
@@ -344,6 +352,7 @@ _OF_TWO: dict[str, Callable[[Env, Any, Any], Any]] = {
     "shape": _shape_at,
     "item": _item,
     "same_shape": _same_shape,
+    "broadcasts": _broadcasts,
     "compose": _compose,
     "fill": lambda _, xs, x: (x,) * len(xs),
     "widens": _widens,

@@ -18,6 +18,7 @@ from fxrewrite.dsl.scalars import Env, holds
 from fxrewrite.dsl.syntax import File
 from fxrewrite.lowering.providers import DEFAULT
 from fxrewrite.lowering.running import Running
+from fxrewrite.lowering.unmatched import unmatched
 
 LEVELS = ("O0", "O1", "O2", "O3")
 Packs = Sequence[str | Path | File]
@@ -79,14 +80,17 @@ class Status:
     """Is a rule on, and what decided."""
 
     on: bool
-    reason: str = ""  # "pack off", "missing native" or "level" where it is off
+    reason: str = ""  # "pack off", "not matched yet", "missing native" or "level" where it is off
     by: str = ""
 
 
 def rule_status(program: Program, rule: RuleDef, config: Config) -> Status:
-    """Whether `rule` takes part: the pack's `when`, its natives, its own flag and the pack's, then the level."""
+    """Whether `rule` takes part: what it needs, its natives and flag, `when` and flag of its pack, then the level."""
     pack = program.packs.get(rule.pack or "")
     flag = rule.flag or (pack.flag if pack else None)
+    why = unmatched(program, rule)
+    if why is not None:
+        return Status(False, "not matched yet", why)
     if pack is not None and pack.when:
         held = holds(pack.when, Env(facts=machine_facts()))
         if held is not True:

@@ -217,7 +217,7 @@ class Run:
         by_rule: dict[str, dict[Node, list[Node]]] = {}
         of_node: dict[tuple[str, Node], Plan] = {}
         for p in winners:
-            name, anchor = p.found.rule.full_name, p.anchor
+            name, anchor = p.found.rule.full_name, hosting.entry_node(p.anchor, p.dead)
             by_rule.setdefault(name, {})[anchor] = [anchor, *(n for n in p.dead if n is not anchor)]
             of_node[name, anchor] = p
         hosting.apply(self.graph, by_rule, lambda rule, node: self._fire(of_node.pop((rule, node), None)))

@@ -19,7 +19,8 @@ REASONS = (
     "other op", "other constant", "guard false", "guard unknown", "shared value", "mutation between", "effect order",
     "cycle", "dtype", "shape", "strides", "eaten by", "pack off", "level", "outside token range",
     "loses in this bucket", "provider missing", "kept: no faster provider here", "not proved", "rule failed",
-    "graph not functional", "missing op", "missing native", "schema", "not applied", "cached, not run", LOWERED, SERVED,
+    "graph not functional", "missing op", "missing native", "not matched yet", "schema", "not applied",
+    "cached, not run", LOWERED, SERVED,
 )  # fmt: skip
 
 

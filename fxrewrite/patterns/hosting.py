@@ -4,7 +4,7 @@ hold for ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch._inductor.pattern_matcher import (
@@ -42,6 +42,17 @@ class SitePattern(PatternExpr):
 
     def _match(self, node: Node, ctx: MatchContext) -> Any:
         return self.match(node)
+
+
+def entry_node(anchor: Node, dying: Iterable[Node]) -> Node:
+    """The node at which a site is looked up: its anchor, or else a node that dies with it.
+
+    Inductor's matcher passes over nodes of dtypes that it generates no code for, E8M0 among them.
+    """
+    from torch._inductor.lowering import fallback_node_due_to_unsupported_type
+
+    nodes = (anchor, *dying)
+    return next((n for n in nodes if not fallback_node_due_to_unsupported_type(n, allow_cpu_inputs=False)), anchor)
 
 
 def apply(graph: Graph, sites: Mapping[str, Mapping[Node, list[Node]]], fire: Callable[[str, Node], None]) -> None:
