@@ -113,6 +113,13 @@ def test_standard_input(run: Callable[..., Result]) -> None:
     assert run("-", text=b"\xff").exit_code == 1
 
 
+def test_no_standard_input(run: Callable[..., Result]) -> None:
+    command = 'exec "$0" -m fxrewrite fmt - <&-'
+    ended = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "cannot read <stdin>: it is closed" in ended.stderr
+
+
 def test_json(run: Callable[..., Result]) -> None:
     write(LOOSE, "a.rw")
     write(WRONG, "wrong.rw")
@@ -175,6 +182,8 @@ def test_a_control_letter_in_a_comment_stays(run: Callable[..., Result]) -> None
         (("pipe.rw",), "cannot read pipe.rw: it is no file"),
         (("folder",), "cannot read folder/inner.rw: it is a folder"),
         (("a\0.rw",), "cannot read"),
+        (("x" * 5000 + ".rw",), "File name too long"),
+        (("loop.rw",), "Too many levels of symbolic links"),
         (("empty",), "the folder empty holds no .rw file"),
         ((), "Missing argument"),
         (("--what",), "No such option"),
@@ -184,6 +193,7 @@ def test_misuse(run: Callable[..., Result], args: tuple[str, ...], said: str) ->
     Path("folder/inner.rw").mkdir(parents=True)
     Path("empty").mkdir()
     os.mkfifo("pipe.rw")
+    os.symlink("loop.rw", "loop.rw")
     result = run(*args)
     assert result.exit_code == 2
     assert said in result.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from difflib import unified_diff
@@ -75,11 +76,10 @@ def _expanded(files: Sequence[str]) -> list[str]:
     """The files of folders in place of the folders, each once."""
     out: dict[str, None] = {}
     for name in files:
-        folder = Path(name)
-        if name == STDIN or not folder.is_dir():
+        if name == STDIN or not os.path.isdir(name):
             out[name] = None
             continue
-        inside = sorted(str(path) for path in folder.rglob("*" + SUFFIX))
+        inside = sorted(str(path) for path in Path(name).rglob("*" + SUFFIX))
         if not inside:
             raise click.UsageError(f"the folder {name} holds no {SUFFIX} file")
         out |= dict.fromkeys(inside)
@@ -107,11 +107,13 @@ def _formatted(name: str) -> Outcome:
 
 
 def _stdin() -> Source:
+    here = Span(_STDIN_NAME, 1, 1, 1, 1)
+    if sys.stdin is None:  # a process may be started without one
+        return Source(_STDIN_NAME, trouble=Diagnostic("RW001", f"cannot read {_STDIN_NAME}: it is closed", here))
     try:
         return Source(_STDIN_NAME, sys.stdin.buffer.read().decode("utf-8"))
     except UnicodeDecodeError:
-        trouble = Diagnostic("RW131", f"{_STDIN_NAME} is not UTF-8 text", Span(_STDIN_NAME, 1, 1, 1, 1))
-        return Source(_STDIN_NAME, trouble=trouble)
+        return Source(_STDIN_NAME, trouble=Diagnostic("RW131", f"{_STDIN_NAME} is not UTF-8 text", here))
 
 
 def _with_its_line_ends(source: Source) -> str | None:
