@@ -16,6 +16,7 @@ test: lint fast slow
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/fxrewrite fmt --check patterns examples
 	$(BIN)/pyright
 
 fast: $(STAMP)
@@ -30,6 +31,7 @@ bench: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/fxrewrite fmt patterns examples
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
