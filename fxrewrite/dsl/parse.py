@@ -7,7 +7,7 @@ from functools import cache
 import attrs
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.diagnostics import Diagnostic, RuleError
+from fxrewrite.dsl.diagnostics import Diagnostic, Related, RuleError
 from fxrewrite.dsl.reader import lalr, split, table, tokens
 from fxrewrite.dsl.reader.explain import explain, explain_refusal
 from fxrewrite.dsl.reader.expressions import DEEPENING, EXPRESSIONS
@@ -40,8 +40,19 @@ def parse(text: str, path: str) -> tuple[syntax.File, list[Diagnostic]]:
             diagnostics.append(read)
         else:
             items.append(read)
+    diagnostics += _late_packs(items)
     diagnostics.sort(key=lambda d: (d.span.line, d.span.column))
     return syntax.File(path, tuple(items), text), diagnostics
+
+
+def _late_packs(items: list[syntax.Item]) -> list[Diagnostic]:
+    """RW125 for a pack behind another item; a second pack is refused where names are."""
+    late = next((i for i in items if isinstance(i, syntax.Pack)), None)
+    if late is None or late is items[0]:
+        return []
+    at = syntax.Span(late.span.file, late.span.line, 1, late.span.line, len("pack") + 1)
+    related = (Related(items[0].span, "this stands before it"),)
+    return [Diagnostic("RW125", "the pack is the first item of its file", at, "move it up", related)]
 
 
 def _item(text: str, chunk: split.Chunk, path: str) -> syntax.Item | Diagnostic:

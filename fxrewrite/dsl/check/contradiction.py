@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from fxrewrite.dsl.check import conditions
-from fxrewrite.dsl.core import Apply, Attribute, Dtype, Lit, Ref, Scalar, Size
+from fxrewrite.dsl.core import Apply, Attribute, Dtype, DtypeVar, Lit, Ref, Scalar, Size
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -58,6 +58,8 @@ class _Facts:
     def _domain(self, key: Any) -> list[Any] | None:
         if key in self.allowed:
             return self.allowed[key][0]
+        if isinstance(key, DtypeVar):
+            return [Dtype(m) for m in key.members]
         return domain(self.attributes.get(key)) if isinstance(key, str) else None
 
     def _allow(self, key: Any, values: list[Any] | None, condition: Scalar) -> tuple[Scalar, ...] | None:

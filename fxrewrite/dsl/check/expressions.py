@@ -116,7 +116,9 @@ class Elaborator:
         if isinstance(value, Many):
             raise self.several(value, e)
         if isinstance(value, TERMS):
-            raise Problem("RW310", f"{said(e)} is a tensor; a number is needed here", e.span, "tensors are operands")
+            declared = isinstance(value, Operand) and value.name in scope.names
+            hint = f"declare it behind `;`: `; {said(e).strip('`')}: float`" if declared else "tensors are operands"
+            raise Problem("RW310", f"{said(e)} is a tensor; a number is needed here", e.span, hint)
         return value
 
     def condition(self, e: Any, scope: Scope) -> Scalar:
@@ -373,6 +375,9 @@ def _proj(elab: Elaborator, e: syntax.Proj, scope: Scope) -> Value:
 def _index(elab: Elaborator, e: syntax.Index, scope: Scope) -> Value:
     value = elab.one(e.value, scope)
     last = e.items[-1]
+    if isinstance(value, Many) and len(e.items) == 1 and isinstance(last, syntax.Number):
+        hint = f"write `.{last.value}`"
+        raise Problem("RW203", f"results of {said(e.value)} go by position behind a dot", e.span, hint)
     if len(e.items) == 2 and isinstance(e.items[0], syntax.Rest) and isinstance(last, syntax.Slice):
         bounds = [None if b is None else _slice_bound(elab, b, scope) for b in (last.start, last.stop, last.step)]
         x = elab.as_term(value, e.value)

@@ -85,7 +85,8 @@ def check_fusion(checker: Checker, f: syntax.Fusion) -> OpDef:
 def given_equations(elab: Elaborator, requires: tuple[Any, ...], scope: Scope) -> None:
     """`requires D == K`: two dims of written types that are one size by what the author says."""
     for e in requires:
-        if isinstance(e, syntax.Compare) and len(e.rest) == 1 and all(v.name in scope.dims for v in names_in(e)):
+        named = {v.name for v in names_in(e)}
+        if isinstance(e, syntax.Compare) and len(e.rest) == 1 and named and named <= scope.dims.keys():
             found = elab.condition(e, scope)
             if isinstance(found, Apply) and found.op == "==" and all(isinstance(a, Size) for a in found.args):
                 elab.item.solver.given.append(dims.add(found.args[0].dim, found.args[1].dim, -1))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from fxrewrite.dsl import dims, syntax
-from fxrewrite.dsl.check.builtins import DTYPE_HINTS, DTYPES, FACTS
+from fxrewrite.dsl.check.builtins import BUILTINS, DTYPE_HINTS, DTYPES, FACTS, PREDICATES
 from fxrewrite.dsl.check.places import across
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.scope import Many, Part, Scope, Value
@@ -96,7 +96,9 @@ def _unknown(elab: Elaborator, name: str, e: Any, scope: Scope) -> Problem:
     if name in DTYPE_HINTS:
         return unknown_dtype(name, e.span, DTYPES)
     known = [*scope.names, *scope.parts, *scope.dims, *elab.item.captured, *elab.item.bound]
-    hint = closest(name, known) or elab.checker.operand_hint(name, elab.item)
+    hint = closest(name, [*known, *FACTS]) or elab.checker.operand_hint(name, elab.item)
+    if name in BUILTINS or name in PREDICATES:
+        hint = f"`{name}` is called with brackets: `{name}(x)`"
     if not hint and (elab.checker.owner_of(name) is not None):
         hint = f"`{name}` is called with brackets: `{name}(...)`"
     return Problem(

@@ -42,7 +42,7 @@ from fxrewrite.dsl.wording import said
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.program import Checker
 
-MAX_EQUATIONS = 100  # of an op: each is held against all above it
+PROVIDERS = ("kernel", "generated", "definition")  # and `op`, which is a reserved word
 MAX_ASKED = 6  # attributes whose combinations are tried
 
 
@@ -212,11 +212,6 @@ def declare_class(item: Item, scope: Scope, type_: TensorType, rigid: bool) -> N
 def check_op(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
     """Equations, forms and providers of an op. What is refused is left out, with a diagnostic."""
     equations: list[Case] = []
-    if len(op.equations) > MAX_EQUATIONS:
-        place = checker.places.word(op.span, op.name)
-        message = f"{op.name} has {len(op.equations)} equations, and an op has at most {MAX_EQUATIONS}"
-        checker.guard(lambda: _refuse(Problem("RW130", message, place, "make parts of it ops")), op.name)
-        return sig
     for i, equation in enumerate(op.equations):
         case = checker.guard(lambda e=equation, i=i: _equation(checker, op, sig, e, i, equations), op.name)
         if case is None:
@@ -232,10 +227,6 @@ def check_op(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
         elif len(checker.diagnostics) == before:  # else what is refused may be why it looks unused
             checker.guard(lambda: _refuse_unused(checker, op, unused), op.name)
     return made
-
-
-def _refuse(problem: Problem) -> None:
-    raise problem
 
 
 def with_spellings(
@@ -255,6 +246,9 @@ def add_spelling(checker: Checker, sig: OpDef, spell: Spell) -> OpDef:
         kind = "a form" if form else "an impl"
         place = spelled_at(checker.places, spell)
         raise Problem("RW208", f"{sig.name} has {kind} called `{spell.name}` already", place, "choose another name")
+    if not form and spell.name in PROVIDERS:
+        place = spelled_at(checker.places, spell)
+        raise Problem("RW208", f"`{spell.name}` is a provider that every op has", place, "choose another name")
     elab, scope = op_scope(checker, sig)
     scope.file = spell.span.file
     case = spelling(elab, spell, scope, sig)

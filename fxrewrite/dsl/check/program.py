@@ -445,11 +445,6 @@ class _Program:
             related = [Related(heads[0].span, "the pack is here")]
             found = Diagnostic("RW208", "a file is one pack", extra.span, "remove one head", tuple(related))
             checker.diagnostics.append(found)
-        if pack is not None and pack is not f.items[0] and pack.span.line > f.items[0].span.line:
-            related = [Related(checker.places.head(f.items[0].span), "this stands before it")]
-            place = checker.places.head(pack.span)
-            found = Diagnostic("RW125", "the pack is the first item of its file", place, "move it up", tuple(related))
-            checker.diagnostics.append(found)
         if pack is not None and active:
             made = checker.guard(lambda: _pack(checker, pack, f.path))
             self.packs[pack.name] = made or _plain_pack(pack, f.path)

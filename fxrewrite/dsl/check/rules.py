@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.check import conditions, fusions, names, ops
+from fxrewrite.dsl.check import conditions, fusions, kinds, names, ops
 from fxrewrite.dsl.check.builtins import DTYPE_HINTS, OF_LISTS
 from fxrewrite.dsl.check.connected import connected
 from fxrewrite.dsl.check.effects import check_effects
@@ -65,7 +65,7 @@ def check_rule(checker: Checker, r: syntax.Rule, pack: syntax.Pack | None, order
     requires = elab.conditions(r.requires, right_scope)
     profit = right_scope.child(profit=True)
     prefer = (*elab.conditions(r.prefer, profit), *checker.pack_prefer(pack))
-    decreasing = elab.scalar(r.decreasing, right_scope) if r.decreasing is not None else None
+    decreasing = _measure(elab, r, right_scope)
     fusions.ambiguous_dims(item)
     zonk = Zonk(item)
     lefts, rights = (zonk(tuple(t for _, t, _ in side)) for side in (left, right))
@@ -86,6 +86,18 @@ def check_rule(checker: Checker, r: syntax.Rule, pack: syntax.Pack | None, order
         r.contract or (pack.contract if pack else None), order, r.span, outputs_span(r.left),
         decreasing=zonk(decreasing), is_named=r.name is not None,
     )  # fmt: skip
+
+
+def _measure(elab: Elaborator, r: syntax.Rule, scope: Scope) -> Scalar | None:
+    """What `decreasing` says falls: a number."""
+    if r.decreasing is None:
+        return None
+    found = elab.scalar(r.decreasing, scope)
+    kind = kinds.kind_of(elab, found)
+    if kind not in (None, *kinds.NUMBERS):
+        message = f"`decreasing` takes a number, and {kinds.shown(elab, r.decreasing)} is {kinds.said_kind(kind)}"
+        raise Problem("RW310", message, r.decreasing.span, "write what falls with each firing: `rows(x)`")
+    return found
 
 
 # ---- scopes
@@ -207,6 +219,10 @@ def used_once(checker: Checker, r: syntax.Rule) -> None:
         raise Problem(
             "RW201", f"`{name}` is used once, on the left", found[0].span, hint or f"to match anything write `_{name}`"
         )
+    for p in params:
+        if p.name not in uses and not p.name.startswith("_") and not _carried(checker, r, p.name):
+            place = checker.places.word(p.span, p.name)
+            raise Problem("RW221", f"this rule does not use `{p.name}`", place, "remove it, or use it")
     _unused_parts(checker, r, uses)
 
 

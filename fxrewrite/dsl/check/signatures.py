@@ -113,9 +113,9 @@ class Signatures:
             if size.number is not None and size.number < 0:
                 raise Problem("RW305", f"a size is never {size}", d.span, "a size is 1 or more")
             return size
-        raise Problem(
-            "RW305", "a dim is a name or an integer expression of names", d.span, "`D`, `2*D`, `D//G`, `up(D, 4)`"
-        )
+        open_size = isinstance(d, syntax.Any) or (isinstance(d, syntax.Unary) and isinstance(d.operand, syntax.Number))
+        hint = "any size gets a name: `T`; leading axes are `*B`" if open_size else "`D`, `2*D`, `D//G`, `up(D, 4)`"
+        raise Problem("RW305", "a dim is a name or an integer expression of names", d.span, hint)
 
     def operand(self, p: syntax.Param, attributes: Mapping[str, str]) -> OperandInfo | None:
         """A declared operand; None for one without a type."""
@@ -184,7 +184,11 @@ class Signatures:
 
 def unknown_dtype(name: str, span: syntax.Span, known: Iterable[str]) -> Problem:
     """RW217, with what another library's name is called here."""
+    known = list(known)
     hint = f"write `{DTYPE_HINTS[name]}`" if name in DTYPE_HINTS else closest(name, known)
+    if not hint or name.lower() in ("tensor", "float", "array", "any"):
+        classes = ", ".join(k for k in known if k not in DTYPES)
+        hint = "a type is a dtype or a class with dims: `bf16[T, D]`" + (f"; here: {classes}" if classes else "")
     return Problem("RW217", f"unknown dtype `{name}`", span, hint)
 
 

@@ -199,7 +199,7 @@ class Solver:
         difference = dims.add(self.dim(a), self.dim(b), -1)
         if impossible(difference):
             message = f"{what}: a dim is {self.dim(a)} here and {self.dim(b)} there"
-            raise Problem("RW305", message, span, "mend the types: both are one size")
+            raise Problem("RW305", message, span, f"give both one size: `{self.dim(a)}` or `{self.dim(b)}`")
         if difference.terms and self._solved(difference):
             return
         if difference.terms and any(difference in (self.dim(g), dims.scale(self.dim(g), -1)) for g in self.given):

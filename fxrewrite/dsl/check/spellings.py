@@ -147,7 +147,7 @@ def _unmentioned(
 
 def _spelled(elab: Elaborator, spell: Spell, texts: tuple[Any, ...], scope: Scope, op: OpDef) -> list[Term]:
     outputs = [t for _, t, _ in elab.outputs(texts, scope)]
-    several = len(outputs) == 1 < len(op.results)
+    several = len(outputs) == 1 < len(op.results) and isinstance(texts[0], syntax.Call | syntax.Pipe)
     if several and isinstance(outputs[0], Extern) and outputs[0].written is None:
         call = outputs[0].call  # one torch call that returns them all
         elab.item.returns.check(call, len(op.results) - 1, outputs_span(texts))

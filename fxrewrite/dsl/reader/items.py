@@ -10,10 +10,13 @@ from typing import Any, cast
 from attrs import frozen
 
 from fxrewrite.dsl import syntax
+from fxrewrite.dsl.diagnostics import Diagnostic, RuleError
 from fxrewrite.dsl.reader.expressions import refuse, sort_arguments, unquoted, whole_number
 from fxrewrite.dsl.reader.lalr import Build
 from fxrewrite.dsl.reader.tokens import Token
 from fxrewrite.dsl.syntax import Span
+
+MAX_EQUATIONS = 100  # of an op: each is held against all above it
 
 # Clauses that may be written more than once: what they hold is put together.
 _REPEATED = frozenset({"requires", "prefer", "equations", "forms", "impls", "properties", "samples"})
@@ -165,7 +168,12 @@ def _def(parts: list[Any], place: Span) -> syntax.Def:
 
 
 def _op(parts: list[Any], place: Span) -> syntax.Op:
-    return syntax.Op(place, parts[0].text, parts[1], **_fields(parts[2:]))
+    made = syntax.Op(place, parts[0].text, parts[1], **_fields(parts[2:]))
+    if len(made.equations) > MAX_EQUATIONS:
+        message = f"{made.name} has {len(made.equations)} equations, and an op has at most {MAX_EQUATIONS}"
+        at = made.equations[MAX_EQUATIONS].span
+        raise RuleError([Diagnostic("RW130", message, at, "make parts of it ops")])
+    return made
 
 
 def _fusion(parts: list[Any], place: Span) -> syntax.Fusion:

@@ -23,6 +23,8 @@ _INSTEAD_OF = {
     "is": "write `==` or `!=`",
     "if": "choose between equations with `when`",
 }
+_DTYPES = {"bfloat16": "bf16", "float16": "f16", "half": "f16", "float32": "f32", "float": "f32", "float64": "f64",
+           "int8": "i8", "int32": "i32", "int64": "i64", "uint8": "u8", "float8_e4m3fn": "e4m3fn"}  # fmt: skip
 _WORD_FOR = {"&&": "and", "||": "or", "!": "not"}
 
 
@@ -90,6 +92,45 @@ def binding_word(trouble: Trouble) -> Diagnostic | None:
     word = trouble.at.kind
     example = "keep n = silu(x)" if word == "keep" else "each y = t @ b"
     return trouble.says("RW114", f"`{word}` is a reserved word: it binds a part", f"write `... where {example}`")
+
+
+def other_type(trouble: Trouble) -> Diagnostic | None:
+    """`torch.bfloat16`, `tensor<4xf32>`, `f32[?, D]`, `f32[..., D]` where a type stands."""
+    at, before = trouble.at, trouble.near(-1)
+    colon = trouble.near(-2).kind in (":", "->")
+    if at.kind == "DOTNAME" and colon and before.text in ("torch", "np", "numpy", "jnp", "tl"):
+        name = _DTYPES.get(at.text[1:], at.text[1:])
+        return trouble.says("RW129", "a dtype has a short name here", f"write `{name}[*B, D]`", before, at)
+    if at.text == "<" and colon and before.text in ("tensor", "memref", "vector"):
+        return trouble.says("RW129", "a type is a dtype with dims", "write `f32[4, D]`", before, at)
+    if at.kind in ("?", "...") and trouble.opened() and trouble.tokens[trouble.opened()[-1]].kind == "[":
+        inside = trouble.tokens[trouble.opened()[-1] - 2].kind
+        if inside in (":", "->"):
+            return trouble.says("RW129", "a dim has a name", "write `T` for any size, `*B` for any leading axes")
+    return None
+
+
+def unnamed_results(trouble: Trouble) -> Diagnostic | None:
+    """`-> (T, U)` and `-> z: T`."""
+    if trouble.head != "op" or not any(t.kind == "->" for t in trouble.tokens[: trouble.index]):
+        return None
+    if trouble.at.kind == "[" and ":" in trouble.accepted:
+        hint = f"write `(y: {trouble.near(-1).text}[...], ...)`"
+        return trouble.says("RW129", "several results have names", hint, trouble.near(-1))
+    if trouble.at.kind == ":" and trouble.near(-2).kind == "->":
+        return trouble.says(
+            "RW129", "a result with a name stands in parentheses", f"write `({trouble.near(-1).text}: ...)`"
+        )
+    return None
+
+
+def statement(trouble: Trouble) -> Diagnostic | None:
+    """`return x`."""
+    if trouble.near(-1).text not in ("return", "yield", "await", "lambda", "assert", "let", "var"):
+        return None
+    word = trouble.near(-1).text
+    hint = "a helper is `def f(x) = e`" if word == "lambda" else "remove it: what is written is the value"
+    return trouble.says("RW129", f"there is no `{word}`", hint, trouble.near(-1))
 
 
 def prime(trouble: Trouble) -> Diagnostic | None:
@@ -181,7 +222,7 @@ def other_word(trouble: Trouble) -> Diagnostic | None:
 
 
 LETTERS = (
-    python_constant, c_operator, single_quotes, escape, binding_word, outside_the_folder, prime, power, a_range,
-    doc_inside, open_string, two_marks, odd_number,
-    strange_letter, double_colon, other_word,
+    python_constant, c_operator, single_quotes, escape, binding_word, outside_the_folder, other_type, unnamed_results,
+    statement, prime, power, a_range, doc_inside, open_string, two_marks, odd_number, strange_letter, double_colon,
+    other_word,
 )  # fmt: skip
