@@ -14,7 +14,7 @@ from fxrewrite.dsl.schemas.schema import Schema
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.expressions import Elaborator
 
-NEAREST_LAST = ("RW204", "RW211", "RW222")  # the nearest overload is the one whose fault comes last here
+NEAREST_LAST = ("RW204", "RW211", "RW222", "RW307")  # the nearest overload is the one whose fault comes last here
 
 
 @frozen
@@ -113,6 +113,8 @@ def _fault(schema: Schema, call: TorchOp) -> Problem | None:
             return Problem("RW204", f"{call.func} needs `{a.name}`", call.at, shown(schema))
         if g is not None and a.written != bool(g.mark) and not (g.is_none and not g.mark):
             return _unmarked(call, a.name, g) if a.written else _not_written(schema, call, a.name, g)
+        if g is not None and g.is_none and not a.type.endswith("?"):
+            return Problem("RW307", f"`{a.name}` of {call.func} may not be `none`", g.text.span, shown(schema))
     return None
 
 
