@@ -17,6 +17,7 @@ import attrs
 from fxrewrite.dsl import core, diagnostics, dims, syntax
 
 _TUPLE, _DICT, _NO_DEFAULT = "(", "{", "?"  # kinds of compounds that are no attrs class
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 Maker = Callable[..., Any]
 
 
@@ -43,33 +44,37 @@ class _Encoder:
         self.nodes: list[Any] = []
         self.places: dict[Any, int] = {}
         self.alive: list[Any] = []  # so that no identity is used twice
-        self.kinds: dict[Any, str] = {cls: name for name, (cls, _) in _classes().items()}
+        self.kinds: dict[Any, tuple[str, list[str]]] = {
+            cls: (name, [f.name for f in attrs.fields(cast(type[Any], cls))]) for name, (cls, _) in _classes().items()
+        }
 
     def run(self, value: Any) -> list[Any]:
         self.place(value)
         return self.nodes
 
     def place(self, value: Any) -> int:
-        scalar = value is None or isinstance(value, str | int | float)
-        key: Any = (type(value), repr(value)) if scalar else id(value)
+        kind = cast(Any, type(value))
+        scalar = kind in _SCALARS
+        key = value if kind is str else (kind, repr(value)) if scalar else id(value)
         found = self.places.get(key)
         if found is None:
-            self.nodes.append(value if scalar else self.compound(value))
+            self.nodes.append(value if scalar else self.compound(kind, value))
             found = self.places[key] = len(self.nodes) - 1
             self.alive.append(value)
         return found
 
-    def compound(self, value: Any) -> list[Any]:
+    def compound(self, kind: Any, value: Any) -> list[Any]:
+        known = self.kinds.get(kind)
+        if known is not None:
+            name, fields = known
+            return [name, *[self.place(getattr(value, f)) for f in fields]]
+        if kind is tuple:
+            return [_TUPLE, *map(self.place, value)]
+        if kind is dict:
+            return [_DICT, *(self.place(x) for pair in value.items() for x in pair)]
         if value is core.NO_DEFAULT:
             return [_NO_DEFAULT]
-        if isinstance(value, tuple):
-            return [_TUPLE, *map(self.place, cast(tuple[Any, ...], value))]
-        if isinstance(value, dict):
-            return [_DICT, *(self.place(x) for pair in cast(dict[Any, Any], value).items() for x in pair)]
-        cls = cast(type[Any], type(value))
-        if cls not in self.kinds:
-            raise TypeError(f"{cls.__name__} cannot be stored")
-        return [self.kinds[cls], *(self.place(getattr(value, f.name)) for f in attrs.fields(cls))]
+        raise TypeError(f"{kind.__name__} cannot be stored")
 
 
 def decode(nodes: Any) -> Any:
