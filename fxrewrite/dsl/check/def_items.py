@@ -8,7 +8,7 @@ from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check import defs
 from fxrewrite.dsl.check.builtins import DTYPES
 from fxrewrite.dsl.check.expressions import Elaborator
-from fxrewrite.dsl.check.places import names_in
+from fxrewrite.dsl.check.places import called_in, names_in
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.scope import Item, Scope, Value
 from fxrewrite.dsl.core import UNKNOWN, DtypeVar, Operand, Ref
@@ -42,9 +42,21 @@ def _all_used(checker: Checker, d: syntax.Def) -> None:
     params = (*d.params.operands, *d.params.attributes)
     used = {v.name for v in names_in((d.equations, d.where, tuple(p.type for p in params if p.type)))}
     for p in params:
-        if p.name not in used and not p.name.startswith("_"):
+        if p.name not in used and not p.name.startswith("_") and not _carried(checker, d, p.name, set()):
             place = checker.places.word(p.span, p.name)
             raise Problem("RW221", f"the definition of {d.name} does not use `{p.name}`", place, "remove it, or use it")
+
+
+def _carried(checker: Checker, d: syntax.Def, name: str, seen: set[str]) -> bool:
+    """Does an op that a `def` calls, itself or through others, take `name` as an attribute that is left out?"""
+    seen.add(d.name)
+    for called in called_in((d.equations, d.where)):
+        if checker.knows_op(called) and checker.signature(called).attribute(name) is not None:
+            return True
+        inner = checker.defs.get(called)
+        if inner is not None and called not in seen and _carried(checker, inner, name, seen):
+            return True
+    return False
 
 
 def _own(checker: Checker, item: Item, p: syntax.Param, params: syntax.Params) -> Value:

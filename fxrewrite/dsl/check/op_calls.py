@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
 from fxrewrite.dsl import dims, syntax
-from fxrewrite.dsl.check import arguments, attributes
+from fxrewrite.dsl.check import arguments, attributes, conditions
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.scope import Listed, Many, Scope, Value
+from fxrewrite.dsl.check.signatures import say
 from fxrewrite.dsl.check.solver import Instance
 from fxrewrite.dsl.check.zonk import Instantiate
 from fxrewrite.dsl.core import (
     NO_DEFAULT,
     UNKNOWN,
     Apply,
+    Attribute,
     Call,
     Each,
     Extern,
@@ -47,6 +50,7 @@ def call_op(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Val
     given = {a.name: attributes.value(elab, op, a, e, scope) for a in op.attributes}
     for a in op.attributes:
         _domain(elab, op, a.name, given[a.name])
+        _stays_in_the_domain(elab, op, a, given[a.name], e.func_span or e.span)
     instance = elab.item.solver.instance(given)
     args, at = _operands(elab, op, e, scope, first, instance), e.func_span or e.span
     if op.is_fusion and scope.expand:
@@ -66,6 +70,23 @@ def _domain(elab: Elaborator, op: OpDef, name: str, value: Scalar) -> None:
         members = frozenset(d.name for d in a.domain)
         have = elab.item.solver.domains.get(value.name)
         elab.item.solver.domains[value.name] = members if have is None else have & members
+
+
+def _stays_in_the_domain(elab: Elaborator, op: OpDef, a: Attribute, value: Scalar, at: syntax.Span) -> None:
+    """A guard where what stands for `a` may have values that `a` may not; RW310 where its default is one."""
+    item = elab.item
+    source = (item.own.get(value.name) or item.captured.get(value.name)) if isinstance(value, Ref) else None
+    if a.domain is None or source is None or (source.domain is not None and set(source.domain) <= set(a.domain)):
+        return
+    if source.default is not NO_DEFAULT and source.default not in a.domain and source.default is not None:
+        allowed = ", ".join(map(say, a.domain))
+        message = (
+            f"`{source.name}` is {say(source.default)} if nobody says otherwise, and `{a.name}` of {op.name} is never"
+        )
+        raise Problem("RW310", message, source.span or at, f"one of {allowed}")
+    allowed_values = [conditions.equal(value, conditions.literal(v)) for v in a.domain]
+    item.solver.origin = (f"what `{a.name}` of {op.name} may be", at)
+    item.solver.guard(functools.reduce(conditions.either, allowed_values))
 
 
 def _note_dims(elab: Elaborator, op: OpDef, instance: Instance) -> None:

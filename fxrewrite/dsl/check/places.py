@@ -107,6 +107,12 @@ def names_in(e: Any) -> list[syntax.Var]:
     return [n for part in parts_of(e) for n in names_in(part)]
 
 
+def called_in(e: Any) -> set[str]:
+    """The names of everything that an expression calls."""
+    own = {e.func} if isinstance(e, syntax.Call) else set[str]()
+    return own.union(*map(called_in, parts_of(e)))
+
+
 def parts_of(e: Any) -> tuple[Any, ...]:
     """What stands directly inside a syntax node or a tuple of them."""
     if isinstance(e, tuple):

@@ -12,7 +12,7 @@ from fxrewrite.dsl.check.builtins import DTYPE_HINTS, OF_LISTS
 from fxrewrite.dsl.check.connected import connected
 from fxrewrite.dsl.check.effects import check_effects
 from fxrewrite.dsl.check.expressions import Elaborator
-from fxrewrite.dsl.check.places import names_in, outputs_span, parts_of
+from fxrewrite.dsl.check.places import called_in, names_in, outputs_span, parts_of
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.samples import check_samples
 from fxrewrite.dsl.check.scope import Item, Scope
@@ -237,16 +237,10 @@ def _unused_parts(checker: Checker, r: syntax.Rule, uses: dict[str, list[syntax.
 
 def _carried(checker: Checker, r: syntax.Rule, name: str) -> bool:
     """Does an op on the right take `name` as a carried attribute?"""
-    for call in _calls(r.right) | _calls(r.where):
+    for call in called_in(r.right) | called_in(r.where):
         if checker.knows_op(call) and checker.signature(call).attribute(name) is not None:
             return True
     return False
-
-
-def _calls(e: Any) -> set[str]:
-    """The names of everything that an expression calls."""
-    own = {e.func} if isinstance(e, syntax.Call) else set[str]()
-    return own.union(*map(_calls, parts_of(e)))
 
 
 def _nothing_dropped(checker: Checker, item: Item, right: tuple[Term, ...], r: syntax.Rule) -> None:

@@ -14,7 +14,7 @@ from fxrewrite.dsl.check.places import Places, outputs_span
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.scope import Scope
 from fxrewrite.dsl.check.signatures import check_attribute, check_size
-from fxrewrite.dsl.check.terms import buffers, children, names_of, walk
+from fxrewrite.dsl.check.terms import buffers, children, names_of, operands_of, walk
 from fxrewrite.dsl.check.torch_calls import Given, TorchOp, returned
 from fxrewrite.dsl.check.zonk import Zonk
 from fxrewrite.dsl.core import (
@@ -66,6 +66,7 @@ def spelling(elab: Elaborator, spell: Spell, scope: Scope, op: OpDef) -> Case:
     pins.update(_unmentioned(elab, spell, op, kind, {*pins, *every}, names_of((terms, guards))))
     pins.update({n: v for n, v in map_pins(guards) if v is None and n in {o.name for o in op.operands}})
     guards = tuple(conditions.conjuncts(conditions.substitute(g, pins) for g in guards))
+    _uses_operands(elab, spell, op, kind, {*pins, *given, *(o.name for o in operands_of(terms))})
     clash = never(guards, op.attributes)
     if clash is not None:
         shown = (
@@ -91,6 +92,15 @@ def spelled_at(places: Places, spell: Spell) -> syntax.Span:
 def map_pins(conds: tuple[Scalar, ...]) -> list[tuple[str, Any]]:
     """What the conditions fix."""
     return [p for p in map(conditions.pin, conds) if p is not None]
+
+
+def _uses_operands(elab: Elaborator, spell: Spell, op: OpDef, kind: str, used: set[str]) -> None:
+    """RW221 where a spelling says nothing of an operand, which then could have any value."""
+    lost = next((o for o in op.operands if o.name not in used), None)
+    if lost is not None:
+        none = f", or write `when {lost.name} == none`" if lost.optional else ""
+        message = f"{kind} `{spell.name}` does not use the operand `{lost.name}` of {op.name}"
+        raise Problem("RW221", message, spelled_at(elab.places, spell), f"use it{none}")
 
 
 # ---- attributes
@@ -261,7 +271,7 @@ class _BoundCall:
         if isinstance(slot, syntax.Mut):
             return self.mut(slot, at)
         name, type_ = self.buffer(slot)
-        if name in self.written:
+        if name in self.written or name in self.scope.parts:
             raise Problem("RW208", f"`{name}` is written twice", slot.span, "one argument fills it")
         self.written[name] = (at, type_)
         return Fresh(type_, at)  # type: ignore[arg-type]
@@ -272,7 +282,9 @@ class _BoundCall:
         value = self.elab.as_term(names.lookup(self.elab, slot.name, text, self.scope), text)
         new = slot.becomes
         if new is not None:
-            taken = new in self.written or (new in self.scope.names and self.result(new) is None)
+            taken = (
+                new in self.written or new in self.scope.parts or (new in self.scope.names and self.result(new) is None)
+            )
             if taken:
                 place = self.elab.places.word(slot.span, new)
                 raise Problem("RW208", f"`{new}` is a name already", place, "choose another name")
