@@ -106,7 +106,7 @@ def _check(given: Sequence[Pack], schemas: Schemas | None = None) -> Checked:
     below = () if base else [parsed(s)[0] for s in sources.vocabulary_sources()]
     fires = [f.path for f in files]
     program, found = check((*below, *used, *files), fires, lambda: _names_elsewhere(names), base, schemas)
-    return Checked(program, (*wrong, *more, *found))
+    return Checked(program, tuple(_in_order(program, (*wrong, *more, *found))))
 
 
 def check_and_tell(packs: Iterable[Pack]) -> tuple[Program, list[Diagnostic], Origins]:
@@ -117,7 +117,13 @@ def check_and_tell(packs: Iterable[Pack]) -> tuple[Program, list[Diagnostic], Or
     used, more = used_files(files)
     words = [parsed(s)[0] for s in sources.vocabulary_sources()]
     program, found, origins = tell((*words, *used, *files), [f.path for f in files])
-    return program, [*wrong, *more, *found], origins
+    return program, _in_order(program, (*wrong, *more, *found)), origins
+
+
+def _in_order(program: Program, diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """By file, those that could not be read first, then by place: whatever stage found them."""
+    order = {path: i for i, path in enumerate(program.sources)}
+    return sorted(diagnostics, key=lambda d: (order.get(d.span.file, -1), d.span.line, d.span.column))
 
 
 def _files(given: Sequence[Pack]) -> tuple[list[syntax.File], list[Diagnostic]]:
