@@ -31,9 +31,9 @@ def built(make: Callable[..., Any], *values: Trees, **fields: Trees) -> Trees:
     return node()
 
 
-def few(values: Trees, least: int = 0, **more: Any) -> Trees:
+def few(values: Trees, least: int = 0, most: int = _FEW, **more: Any) -> Trees:
     """Tuples of a few values."""
-    return st.lists(values, min_size=least, max_size=max(_FEW, least), **more).map(tuple)
+    return st.lists(values, min_size=least, max_size=max(most, least), **more).map(tuple)
 
 
 def absent_or(values: Trees) -> Trees:
@@ -247,4 +247,6 @@ ITEMS = (
     impls(owner=names, doc=docs),
 )  # fmt: skip
 items = st.one_of(ITEMS)
-files = st.builds(syntax.File, st.just("tree.rw"), few(items))
+# A pack is the first item of its file.
+contents = st.builds(lambda first, more: (*first, *more), few(packs, most=1), few(st.one_of(ITEMS[1:])))
+files = st.builds(syntax.File, st.just("tree.rw"), contents)

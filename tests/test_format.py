@@ -107,10 +107,12 @@ def loose(draw: st.DrawFn, between: st.SearchStrategy[str], around: st.SearchStr
     file, _ = parse(canonical, NAME)
     text = ""
     for item in file.items:
-        first, *others = Source(canonical).tokens_of(item.span)
+        words = [token.text for token in Source(canonical).tokens_of(item.span)]
+        if words[0] in ("form", "impl"):  # on one line, or this could be a clause of the op above
+            words[:3] = [f"{words[0]} {words[1]}{words[2]}"]
         text += draw(around)
         text += "".join(f"##{line and ' '}{line}\n" for line in item.doc.split("\n") if item.doc)
-        text += first.text + "".join(draw(between) + token.text for token in others) + "\n"
+        text += words[0] + "".join(draw(between) + word for word in words[1:]) + "\n"
     return canonical, text + draw(around)
 
 
