@@ -10,16 +10,31 @@ import torch
 from torch import Tensor
 
 from fxrewrite.dsl import registered, scalars
-from fxrewrite.dsl.check.terms import calls_of
-from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, DtypeVar, OpDef, OperandInfo, Program, Ref
+from fxrewrite.dsl.check.terms import calls_of, walk
+from fxrewrite.dsl.core import (
+    NO_DEFAULT,
+    Attribute,
+    Call,
+    Dtype,
+    DtypeVar,
+    OpDef,
+    OperandInfo,
+    Prim,
+    Program,
+    Ref,
+    TorchCall,
+)
 from fxrewrite.dsl.dims import Star, names
 from fxrewrite.dsl.scalars import Env
 from fxrewrite.lowering.eager import DTYPES
+from fxrewrite.patterns.dialect import NOT_WRITTEN
 
 ROWS, WIDTH, GROUP = 5, 128, 64
 
 VALUES: dict[str, tuple[Any, ...]] = {  # attributes by name: values that matter, the first one plain
     "eps": (1e-6, 1e-5),
+    "eq": (1e-6,),
+    "ek": (1e-5,),
     "G": (GROUP,),
     "vs": (None, 64),
     "smin": (4.359654017857143e-6, 0.0, 0.01),
@@ -57,6 +72,18 @@ def attribute_values(op: OpDef, a: Attribute) -> tuple[Any, ...]:
         found = (False, True) if a.type == "bool" else ()
     default = () if a.default is NO_DEFAULT else (a.default,)
     return tuple(dict.fromkeys((*default, *found)))
+
+
+def is_written(program: Program, op: OpDef) -> bool:
+    """Can its definition be written into a graph? Not where it holds a torch op, or a primitive without a writer."""
+    if not has_meaning(program, op) or not op.equations or op.effects:
+        return False
+    for x in walk(tuple(e.outputs for e in op.equations)):
+        if isinstance(x, TorchCall) or (isinstance(x, Prim) and x.op in NOT_WRITTEN):
+            return False
+        if isinstance(x, Call) and not is_written(program, program.ops[x.op]):
+            return False
+    return True
 
 
 def layouts_of(op: OpDef, a: Attribute) -> tuple[str, ...]:
