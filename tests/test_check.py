@@ -216,6 +216,16 @@ def test_a_form_that_says_nothing_of_an_attribute_stands_for_its_default() -> No
     assert dict(vllm.pins) == {"recip": True, "late": False, "vs": None, "qt": Dtype("e4m3fn")}
 
 
+def test_a_spelling_without_an_optional_operand_stands_for_none_only() -> None:
+    made = program("impl rms_norm_fp8.mine  eng.quant(x, w, out qx, out sx, eps)\n")
+    assert dict(made.ops["rms_norm_fp8"].impls[-1].pins)["ub"] is None
+
+
+def test_a_value_outside_of_a_domain_is_guarded() -> None:
+    f = op("fusion f(x, s; q: dtype) = quant_fp8_static(x, s, qt=q)\n")
+    assert guards(f.equations[0]) == {"q == e4m3fn or q == e4m3fnuz"}
+
+
 def test_an_attribute_that_only_types_name_is_said() -> None:
     made = packs.load(["norm_quant"])
     assert dict(made.ops["quant_fp8_group"].equations[0].pins) == {}  # G and qt are in the types, L is the layout

@@ -65,8 +65,8 @@ def spelling(elab: Elaborator, spell: Spell, scope: Scope, op: OpDef) -> Case:
     terms, guards = zonk(tuple(outputs)), zonk((*conds, *elab.item.solver.guards))
     pins.update(_unmentioned(elab, spell, op, kind, {*pins, *every}, names_of((terms, guards))))
     pins.update({n: v for n, v in map_pins(guards) if v is None and n in {o.name for o in op.operands}})
+    pins.update(_without(elab, spell, op, kind, {*pins, *given, *(o.name for o in operands_of(terms))}))
     guards = tuple(conditions.conjuncts(conditions.substitute(g, pins) for g in guards))
-    _uses_operands(elab, spell, op, kind, {*pins, *given, *(o.name for o in operands_of(terms))})
     clash = never(guards, op.attributes)
     if clash is not None:
         shown = (
@@ -94,13 +94,14 @@ def map_pins(conds: tuple[Scalar, ...]) -> list[tuple[str, Any]]:
     return [p for p in map(conditions.pin, conds) if p is not None]
 
 
-def _uses_operands(elab: Elaborator, spell: Spell, op: OpDef, kind: str, used: set[str]) -> None:
-    """RW221 where a spelling says nothing of an operand, which then could have any value."""
-    lost = next((o for o in op.operands if o.name not in used), None)
-    if lost is not None:
-        none = f", or write `when {lost.name} == none`" if lost.optional else ""
-        message = f"{kind} `{spell.name}` does not use the operand `{lost.name}` of {op.name}"
-        raise Problem("RW221", message, spelled_at(elab.places, spell), f"use it{none}")
+def _without(elab: Elaborator, spell: Spell, op: OpDef, kind: str, used: set[str]) -> dict[str, None]:
+    """A spelling that does not use an optional operand stands for `none` only; RW221 where one is always there."""
+    lost = [o for o in op.operands if o.name not in used]
+    needed = next((o for o in lost if not o.optional), None)
+    if needed is not None:
+        message = f"{kind} `{spell.name}` does not use the operand `{needed.name}` of {op.name}"
+        raise Problem("RW221", message, spelled_at(elab.places, spell), "pass it on")
+    return {o.name: None for o in lost}
 
 
 # ---- attributes
