@@ -21,7 +21,8 @@ def used() -> set[str]:
 
 
 def test_every_code_of_the_source_has_a_title() -> None:
-    assert used() | FOUND_BY_VERIFY == set(TITLES)
+    codes = used() | FOUND_BY_VERIFY
+    assert codes == set(TITLES)
     assert all(title and title[-1] not in ".;" for title in TITLES.values())
 
 
@@ -30,5 +31,5 @@ def test_every_code_has_a_wrong_file() -> None:
 
 
 def test_many_mistakes_of_newcomers_are_held() -> None:
-    semantic = [p for p in (ROOT / "tests" / "corpus" / "fail").glob("RW[234]*.rw")]
+    semantic = list((ROOT / "tests" / "corpus" / "fail").glob("RW[234]*.rw"))
     assert len(semantic) >= 120  # of names, types and choice: what users of Python, MLIR, vLLM and jaxtyping write

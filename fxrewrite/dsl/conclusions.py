@@ -103,11 +103,12 @@ def conclude(program: Program, item: RuleDef | OpDef, origins: Origins) -> Concl
     fusion = made is not None and made.is_fusion and made.span == rule.span
     told = _Told(program, rule, fusion)
     fires = isinstance(item, RuleDef)
+    ends = why_ends(program.ops.__getitem__, rule, built_by(program.rules))
     return Conclusions(
         rule.full_name, "fusion" if fusion else "rule", rule.span, made.doc if made is not None and fusion else "",
         told.policy(fires), tuple(told.operand(o) for o in rule.operands), told.results(), told.attributes(),
         told.parts(), told.guards(origins), tuple(said(p) for p in rule.prefer),
-        (why_ends(program.ops.__getitem__, rule, built_by(program.rules)) or "nothing says that it ends") if fires else "",
+        (ends or "nothing says that it ends") if fires else "",
         tuple(rivals(rule, program.rules)) if fires else (),
     )  # fmt: skip
 
