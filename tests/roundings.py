@@ -18,7 +18,7 @@ from fxrewrite.dsl.core import Case, OpDef, Program
 from fxrewrite.dsl.evaluate import bind, evaluate_bound, evaluate_case
 from fxrewrite.lowering.eager import Torch
 
-FACTS = {"sm": 90, "rocm": True}
+FACTS = {"sm": 100, "rocm": True}
 NOISY = frozenset("exp exp2 log log1p log2 sigmoid tanh erf rsqrt fdiv mean sum var".split())
 ULPS = 4
 ULP = 2.0**-23  # of float32, relative

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import narrow_stubs
+
 FP8_MIN_SCALE = 1.0 / (448.0 * 512.0)  # vLLM: csrc/quantization/fp8/common.cu, min_scaling_factor
 
 
@@ -342,7 +344,7 @@ OPS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
 def declare() -> tuple[torch.library.Library, ...]:
     """Register every stub that this process does not have yet. The libraries live as long as the process."""
     libraries: dict[str, torch.library.Library] = {}
-    for qualified, schema, kernel in OPS:
+    for qualified, schema, kernel in (*OPS, *narrow_stubs.OPS):
         namespace, _, name = qualified.partition("::")
         library = libraries.setdefault(namespace, torch.library.Library(namespace, "FRAGMENT"))
         if _exists(namespace, name):
@@ -364,7 +366,7 @@ def _returning(schema: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     if not schema.endswith("-> ()"):
         return kernel
 
-    def write(*args: Any) -> None:
-        kernel(*args)
+    def write(*args: Any, **named: Any) -> None:
+        kernel(*args, **named)
 
     return write
