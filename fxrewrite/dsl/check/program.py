@@ -15,6 +15,7 @@ from fxrewrite.dsl.check.base import Base
 from fxrewrite.dsl.check.builtins import DTYPES, RESERVED
 from fxrewrite.dsl.check.def_items import check_def
 from fxrewrite.dsl.check.expressions import Elaborator
+from fxrewrite.dsl.check.heads import checked_pack, distinct, plain_pack
 from fxrewrite.dsl.check.natives import check_native
 from fxrewrite.dsl.check.overlap import check_overlaps
 from fxrewrite.dsl.check.places import Places
@@ -30,7 +31,6 @@ from fxrewrite.dsl.diagnostics import Diagnostic, Related
 from fxrewrite.dsl.schemas.snapshot import Schemas, Snapshot
 
 T = TypeVar("T")
-STAGES = ("canonicalize", "fuse", "lower")
 MAX_ASKED = 100  # unknown names for which one like it is looked for, which takes a while
 MAX_EXPANSIONS = 5_000  # of `def`s, of all files: some 25 times those of the library
 RECURSION = 10_000  # frames: an expression of the greatest depth takes about 2,000
@@ -385,7 +385,7 @@ class _Program:
             text = self.texts.get(rule.order)
             if text is not None:
                 checker.guard(lambda rule=rule, text=text: check_ends(checker, rule, text, built))
-        return Program(self.ops, tuple(_distinct(self.rules)), self.packs, dict(checker.dtypes), sources)
+        return Program(self.ops, tuple(distinct(self.rules)), self.packs, dict(checker.dtypes), sources)
 
     def items(self, kind: type[T] | None = None) -> list[Any]:
         """The items of all files, those that were refused apart."""
@@ -446,8 +446,8 @@ class _Program:
             found = Diagnostic("RW208", "a file is one pack", extra.span, "remove one head", tuple(related))
             checker.diagnostics.append(found)
         if pack is not None and active:
-            made = checker.guard(lambda: _pack(checker, pack, f.path))
-            self.packs[pack.name] = made or _plain_pack(pack, f.path)
+            made = checker.guard(lambda: checked_pack(checker, pack, f.path))
+            self.packs[pack.name] = made or plain_pack(pack, f.path)
         refused = {id(i) for i in checker.refused}
         for item in f.items:
             if id(item) not in refused and isinstance(item, syntax.Fusion | syntax.Rule):
@@ -493,38 +493,3 @@ class _Program:
         place = checker.places.word(item.span, rival)
         hint = closest(rival, known) or "`over` names the rule that this one stands over"
         raise Problem("RW223", f"`over` names `{rival}`, which is no rule or fusion", place, hint)
-
-
-def _distinct(rules: list[RuleDef]) -> list[RuleDef]:
-    """Bare rules that got one name from their ops are told apart by number."""
-    taken = {r.full_name for r in rules if r.is_named}
-    out: list[RuleDef] = []
-    for rule in rules:
-        name, n = rule.full_name, 1
-        while not rule.is_named and name in taken:
-            n += 1
-            name = f"{rule.full_name}_{n}"
-        taken.add(name)
-        out.append(rule if n == 1 else evolve(rule, name=f"{rule.name}_{n}"))
-    return out
-
-
-def _plain_pack(pack: syntax.Pack, path: str) -> PackDef:
-    level = None if pack.level == "none" else pack.level or "O1"
-    return PackDef(pack.name, level, pack.flag, pack.stage or "fuse", pack.after, (), path, pack.doc, pack.span)
-
-
-def _pack(checker: Checker, pack: syntax.Pack, path: str) -> PackDef:
-    if pack.stage not in (None, *STAGES):
-        place = checker.places.word(pack.span, pack.stage or "")
-        hint = closest(pack.stage or "", STAGES) or "write `canonicalize`, `fuse` or `lower`"
-        raise Problem("RW129", f"unknown stage `{pack.stage}`", place, hint)
-    for name in pack.after:
-        place = checker.places.word(pack.span, name, pack.name == name)
-        if name == pack.name:
-            raise Problem("RW209", f"the pack {name} comes after itself", place, "remove it")
-        hint = "" if name in checker.visible.packs() else closest(name, checker.visible.packs())
-        if hint:
-            raise Problem("RW223", f"`after` names the pack `{name}`, which is not known", place, hint)
-    checker.pack_prefer(pack)
-    return evolve(_plain_pack(pack, path), when=checker.pack_conditions(pack, pack.when, profit=False))
