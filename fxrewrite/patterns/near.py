@@ -24,6 +24,7 @@ from fxrewrite.dsl.core import (
     RuleDef,
     span_of,
 )  # fmt: skip
+from fxrewrite.patterns.construct import construct
 from fxrewrite.patterns.dialect import VIEWS, called
 from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import Library, Pattern
@@ -195,7 +196,7 @@ def _readers(nodes: list[Any]) -> list[Any]:
 def _undetermined(sweep: Sweep, pattern: Pattern, s: State) -> tuple[str, Any, Any] | None:
     """The first further output that what the first one binds does not lead to."""
     for term in pattern.outputs[1:] if pattern.each is None else ():
-        if not isinstance(sweep.construct(pattern, term, s), Value):
+        if not isinstance(construct(sweep, pattern, term, s), Value):
             return "other op", expected_text(term), "no value that the first output determines"
     return None
 

@@ -11,35 +11,22 @@ from typing import Any
 import torch
 from attrs import define
 
-from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import (
     NO_DEFAULT,
-    Choose,
-    Dtype,
-    DtypeVar,
     Each,
-    Extern,
-    Number,
     OpDef,
-    Operand,
-    OperandInfo,
-    Prim,
-    Ref,
-    Result,
     RuleDef,
-    Size,
-    TensorType,
-    Term,
 )  # fmt: skip
-from fxrewrite.dsl.dims import Star
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.calls import Declared, view_of
+from fxrewrite.patterns.construct import complete, construct
 from fxrewrite.patterns.dialect import read_node
-from fxrewrite.patterns.dtypes import DTYPES, NAMES, to_graph
-from fxrewrite.patterns.forms import Library, Pattern, torch_op
+from fxrewrite.patterns.dtypes import to_graph
+from fxrewrite.patterns.fitting import attribute_fits, fits
+from fxrewrite.patterns.forms import Library, Pattern
 from fxrewrite.patterns.guards import SiteEnv, same
-from fxrewrite.patterns.matcher import UNSET, State, evaluate_shape, extern_name, lookup, settle
-from fxrewrite.patterns.values import Table, Value, constant
+from fxrewrite.patterns.matcher import UNSET, State, lookup, possible_rank, settle
+from fxrewrite.patterns.values import Table, Value
 from fxrewrite.patterns.writes import Writes
 
 MAX_VIEWS = 16  # of one op on one value: a guard against graphs made to blow up
@@ -199,9 +186,8 @@ class Sweep:
             reshape(a, (*lead, a.shape[-1])) if type(a) is Value and o is not None and o.name in op.rowwise else a
             for a, o in zip(view.args, (*op.operands, *[None] * len(op.attributes)), strict=True)
         )
-        if not all(
-            _rank_fits(a.shape, o.type.shape) for a, o in zip(args, op.operands, strict=False) if type(a) is Value
-        ):
+        ranks = [(a, possible_rank(o.type.shape)) for a, o in zip(args, op.operands, strict=False)]
+        if not all(fit is None or fit(a.shape) for a, fit in ranks if type(a) is Value):
             return
         if any(w.args == args for w, _ in v.views.get(op.name, ())):
             return
@@ -225,7 +211,7 @@ class Sweep:
         mark = len(s.trail)
         reason = self.check(pattern, s)
         if reason is None:
-            results = self._complete(pattern, s, s.anchor)
+            results = complete(self, pattern, s, s.anchor)
             if results is not None:
                 self._add_view(pattern, s, results)
         s.undo(mark)
@@ -249,7 +235,7 @@ class Sweep:
             if isinstance(first, Each):
                 self._emit_each(pattern, s, first)
             else:
-                outputs = self._complete(pattern, s, s.anchor)
+                outputs = complete(self, pattern, s, s.anchor)
                 if outputs is not None:
                     self._add_match(pattern, s, outputs)
         s.undo(mark)
@@ -264,7 +250,7 @@ class Sweep:
             return
         self.anchors.add(key)
         flat = {id(x) for o in outputs for x in (o if isinstance(o, list) else [o])}
-        named = [self.construct(pattern, t, s) for t in pattern.named]
+        named = [construct(self, pattern, t, s) for t in pattern.named]
         kept = tuple(n for n in named if type(n) is Value and id(n) not in flat)
         views = tuple(
             s.v[at] for n, at in index.items() if isinstance(n, tuple) and n[0] == "call" and s.v[at] is not UNSET
@@ -294,7 +280,7 @@ class Sweep:
         members = sorted((m for m in members if m[0].nodes or m[0].source is not None), key=lambda m: m[0].n)
         if len(members) < 2 or members[0][0] is not s.anchor:
             return
-        outputs = self._complete(pattern, s, [m[0] for m in members])
+        outputs = complete(self, pattern, s, [m[0] for m in members])
         if outputs is not None:
             lists = {n: [m[1][n] for m in members] for n in each.lists}
             for n in each.lists:
@@ -302,99 +288,6 @@ class Sweep:
             self._add_match(pattern, s, outputs)
             for i, x in zip(inner, saved, strict=True):
                 s.v[i] = x
-
-    # ---- further results
-
-    def _complete(self, pattern: Pattern, s: State, first: Any) -> list[Any] | None:
-        """`first` and the further results, built from what is bound; None where one cannot be."""
-        results = [first]
-        for term in pattern.outputs[1:]:
-            value = self.construct(pattern, term, s)
-            if type(value) is not Value:
-                return None
-            results.append(value)
-        return results
-
-    def construct(self, pattern: Pattern, t: Term, s: State) -> Any:
-        """The value of a term whose names are bound: looked up, or made (it may have no node), or None."""
-        normal: Any = pattern.normal(t)
-        if isinstance(normal, Prim | Result | Extern):
-            at = pattern.slots.index.get(("term", normal))
-            if at is not None and s.v[at] is not UNSET:
-                return s.v[at]
-        if isinstance(t, Operand):
-            found = s.v[pattern.slots(t.name)]
-            return None if found is UNSET else found
-        if isinstance(t, Number):
-            found = self.env(pattern, s).value(t.value)
-            return None if found is UNKNOWN else found
-        if isinstance(t, Choose):
-            return self._chosen(pattern, t, s)
-        if isinstance(t, Result):
-            return self._result(pattern, t, s)
-        if isinstance(t, Extern):
-            return self._written(pattern, t, s)
-        return self._prim(pattern, t, s) if isinstance(t, Prim) else None
-
-    def _chosen(self, pattern: Pattern, t: Choose, s: State) -> Any:
-        env = self.env(pattern, s)
-        for conds, value in t.cases:
-            if all(env.holds(c) is True for c in conds):
-                return self.construct(pattern, value, s)
-        return None
-
-    def _result(self, pattern: Pattern, t: Result, s: State) -> Any:
-        normal: Any = pattern.normal(t)
-        at = pattern.slots.index.get(("call", normal.call))
-        if at is not None and s.v[at] is not UNSET:
-            return s.v[at].results[t.index]
-        args = [self.construct(pattern, a, s) if hasattr(a, "type") else a for a in t.call.args]
-        env = self.env(pattern, s)
-        attrs = [env.value(v) for _, v in t.call.attrs]
-        view = self.by_args.get((t.call.op, (*args, *attrs))) if _all_hashable((*args, *attrs)) else None
-        return view.results[t.index] if view is not None else None
-
-    def _written(self, pattern: Pattern, t: Extern, s: State) -> Any:
-        """Another result of a torch call that is bound: the sibling value of the same call."""
-        normal = pattern.normal(t)
-        at = pattern.slots.index.get(("torch", normal.call if isinstance(normal, Extern) else t.call))
-        call = UNSET if at is None else s.v[at]
-        if call is UNSET:
-            return None
-        name, args = "getitem", (call, t.returned)
-        if "#" in call.op:
-            name, args = extern_name(t, torch_op(t.call.op)), call.args
-            if name.split("#")[0] != call.op.split("#")[0]:
-                return None
-        value = self.table.find(name, args)
-        if value is None and t.type.shape is not None:
-            env = self.env(pattern, s)
-            shape, dtype = evaluate_shape(t.type.shape, env), _dtype(t.type, env)
-            if shape is not None and dtype is not None:
-                value = self.table.cons(name, args, (), dtype, shape)
-        return value
-
-    def _prim(self, pattern: Pattern, t: Prim, s: State) -> Any:
-        env = self.env(pattern, s)
-        args = [self.construct(pattern, a, s) for a in t.args]
-        x = args[0]
-        if type(x) is not Value or any(a is None and not _none(b) for a, b in zip(args[1:], t.args[1:], strict=True)):
-            return None
-        table = self.table
-        if t.op == "to":
-            dtype = env.value(t.params[0])
-            return table.cast(x, dtype) if isinstance(dtype, torch.dtype) else None
-        if t.op == "reshape":
-            shape = evaluate_shape(t.params[0].args, env)  # type: ignore[union-attr]
-            return None if shape is None else table.reshape(x, shape)
-        if t.op == "clamp":
-            return table.clamp(x, *(None if b is None else _rounded(b, x.dtype) for b in args[1:]))
-        if t.op in ("add", "sub", "mul", "div", "fdiv", "maximum", "minimum"):
-            y = args[1] if type(args[1]) is Value else _rounded(args[1], x.dtype)
-            if type(y) is Value and (y.dtype != x.dtype or y.shape != x.shape):
-                return None
-            return table.binary(t.op, x, y, x.dtype, x.shape)
-        return table.unary(t.op, x) if len(t.args) == 1 and not t.params else None
 
     # ---- guards
 
@@ -418,7 +311,7 @@ class Sweep:
                 v[at] = known if known is not UNSET else to_graph(a.default)
                 s.trail.append(at)
         for o in pattern.operands:
-            problem = self.fits(pattern, o, s)
+            problem = fits(pattern, o, s)
             if problem is not None:
                 return problem
         return self._rest(pattern, s)
@@ -437,7 +330,7 @@ class Sweep:
                 return ("guard unknown" if have is UNKNOWN else "other constant"), expr, value
         for a in pattern.attributes:
             at = pattern.slots.index[a.name]
-            problem = _attribute_fits(a, s.v[at])
+            problem = attribute_fits(a, s.v[at])
             if problem is not None:
                 return problem
         for guard in pattern.guards:
@@ -449,80 +342,8 @@ class Sweep:
     def env(self, pattern: Pattern, s: State) -> SiteEnv:
         """What `s` has bound, with what the graph knows."""
         return SiteEnv(
-            lookup(pattern.slots, s), pattern.machine, self.truth, terms=lambda t: self.construct(pattern, t, s)
+            lookup(pattern.slots, s), pattern.machine, self.truth, terms=lambda t: construct(self, pattern, t, s)
         )
-
-    def fits(self, pattern: Pattern, o: OperandInfo, s: State) -> tuple[str, Any, Any] | None:
-        """Does what an operand is bound to have its declared type? Binds dims and classes."""
-        at = pattern.slots.index[o.name]
-        value = s.v[at]
-        if value is UNSET:
-            if o.optional or o.has_default:
-                s.v[at] = None
-                s.trail.append(at)
-                return None
-            return (
-                ("other op", f"an operand {o.name}", None) if not o.star and isinstance(pattern.owner, OpDef) else None
-            )
-        if value is None:
-            return None if o.optional else ("guard false", f"{o.name} != none", None)
-        if type(value) is not Value:
-            return None
-        return self.fits_type(pattern, o, value, s)
-
-    def fits_type(self, pattern: Pattern, o: OperandInfo, value: Value, s: State) -> tuple[str, Any, Any] | None:
-        """Has a value the declared type of an operand?"""
-        type_, slots = o.type, pattern.slots
-        if isinstance(type_.dtype, DtypeVar):
-            if NAMES.get(value.dtype) not in type_.dtype.members:
-                return "dtype", f"{o.name}: {type_}", value.dtype
-            if not _set(s, slots("dtype:" + type_.dtype.key), value.dtype):
-                return "dtype", f"{o.name}: {type_}", value.dtype
-        elif isinstance(type_.dtype, Dtype) and value.dtype != DTYPES[type_.dtype.name]:
-            return "dtype", f"{o.name}: {type_}", value.dtype
-        if isinstance(type_.dtype, Ref) and not _set(s, slots(type_.dtype.name), value.dtype):
-            return "dtype", f"{o.name}: {type_}", value.dtype
-        if type_.shape is None or self._fits_shape(pattern, type_.shape, value.shape, s):
-            return None
-        return "shape", f"{o.name}: {type_}", list(value.shape)
-
-    def _fits_shape(self, pattern: Pattern, declared: tuple[Any, ...], shape: tuple[Any, ...], s: State) -> bool:
-        if len(declared) == 1 and not isinstance(declared[0], Star) and declared[0].number == 1:
-            return all(d == 1 for d in shape)  # one element, any rank
-        star = declared[0] if declared and isinstance(declared[0], Star) else None
-        tail = declared[1:] if star is not None else declared
-        cut = len(shape) - len(tail)
-        if cut < 0 or (cut and star is None):
-            return False
-        if star is not None and not _set(s, pattern.slots("star:" + star.name), tuple(shape[:cut])):
-            return False
-        return all(self._fits_dim(pattern, d, x, s) for d, x in zip(tail, shape[cut:], strict=True))
-
-    def _fits_dim(self, pattern: Pattern, dim: Any, size: Any, s: State) -> bool:
-        if dim.number is not None:
-            return dim.number == size
-        find = lookup(pattern.slots, s)
-
-        def known(name: str) -> Any:
-            found = find("dim:" + name)
-            found = find(name) if found is UNKNOWN else found
-            return None if found is UNKNOWN or type(found) is Value else found
-
-        if dim.name is not None:
-            have = known(dim.name)
-            return _set(s, pattern.slots("dim:" + dim.name), size) if have is None else have == size
-        if all(known(n) is not None for n in dims.names(dim)):
-            return dims.evaluate(dim, known) == size
-        solved = dims.solve(dim, known, size)
-        if solved is None:
-            s.deferred.append((Size(dim), size))
-            s.trail.append(-1)
-            return True
-        name, numerator, divisor = solved
-        remainder = numerator % divisor if divisor != 1 else 0
-        if remainder != 0:
-            return False
-        return _set(s, pattern.slots("dim:" + name), numerator // divisor if divisor != 1 else numerator)
 
 
 def _node_of(value: Value) -> torch.fx.Node | None:
@@ -535,66 +356,13 @@ def _node_of(value: Value) -> torch.fx.Node | None:
     return None
 
 
-def _set(s: State, at: int, value: Any) -> bool:
-    while at >= len(s.v):  # a name that only types mention
-        s.v.append(UNSET)
-    if s.v[at] is UNSET:
-        s.v[at] = value
-        s.trail.append(at)
-        return True
-    return s.v[at] == value
-
-
-def _attribute_fits(a: Any, value: Any) -> tuple[str, Any, Any] | None:
-    """Has a captured attribute its declared type and a value of its domain?"""
-    if value is UNSET or type(value) is Value:
-        return None if value is not UNSET and a.type == "float" else ("other constant", f"a value of {a.name}", None)
-    if value is None:
-        return None if a.optional else ("other constant", f"{a.name}: {a.type}", None)
-    wants: Any = {"float": (float, int), "int": int, "bool": bool, "str": str, "dtype": torch.dtype, "layout": str}.get(
-        a.type
-    )
-    if wants is not None and (not isinstance(value, wants) or isinstance(value, bool) != (a.type == "bool")):
-        return "other constant", f"{a.name}: {a.type}", value
-    if a.domain is not None:
-        allowed = [to_graph(d) for d in a.domain]
-        if value not in allowed:
-            return "other constant", f"{a.name} in {allowed}", value
-    return None
-
-
 def _bare(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments with absorbed casts removed: views that differ in these are twins."""
     return tuple(a.args[0] if type(a) is Value and a.op == "to" else a for a in args)
 
 
-def _rank_fits(shape: tuple[Any, ...], declared: Any) -> bool:
-    if declared is None:
-        return True
-    if declared and isinstance(declared[0], Star):
-        return len(shape) >= len(declared) - 1
-    return len(shape) == len(declared) or all(d == 1 for d in shape)
-
-
-def _dtype(type_: TensorType, env: SiteEnv) -> Any:
-    found = env.value(type_.dtype) if type_.dtype is not None else UNKNOWN
-    return found if isinstance(found, torch.dtype) else None
-
-
-def _rounded(number: Any, dtype: torch.dtype) -> Any:
-    return constant(number, dtype) if isinstance(number, int | float) else number
-
-
-def _none(t: Any) -> bool:
-    return isinstance(t, Number) and getattr(t.value, "value", 0) is None
-
-
 def _hashable(x: Any) -> Any:
     return tuple(x) if isinstance(x, list) else x
-
-
-def _all_hashable(xs: tuple[Any, ...]) -> bool:
-    return all(x is not UNKNOWN and not isinstance(x, list) for x in xs)
 
 
 __all__ = ["Found", "Sweep", "View"]

@@ -1,0 +1,131 @@
+"""Terms whose names a match has bound, as values: further results of a form, further outputs of a rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxrewrite.dsl.core import Choose, Extern, Number, Operand, Prim, Result, TensorType, Term
+from fxrewrite.dsl.scalars import UNKNOWN
+from fxrewrite.patterns.forms import Pattern, torch_op
+from fxrewrite.patterns.guards import SiteEnv
+from fxrewrite.patterns.matcher import UNSET, State, evaluate_shape, extern_name
+from fxrewrite.patterns.values import Value, constant
+
+if TYPE_CHECKING:
+    from fxrewrite.patterns.views import Sweep
+
+
+def complete(sweep: Sweep, pattern: Pattern, s: State, first: Any) -> list[Any] | None:
+    """`first` and the further results, built from what is bound; None where one cannot be."""
+    results = [first]
+    for term in pattern.outputs[1:]:
+        value = construct(sweep, pattern, term, s)
+        if type(value) is not Value:
+            return None
+        results.append(value)
+    return results
+
+
+def construct(sweep: Sweep, pattern: Pattern, t: Term, s: State) -> Any:
+    """The value of a term whose names are bound: looked up, or made (it may have no node), or None."""
+    normal: Any = pattern.normal(t)
+    if isinstance(normal, Prim | Result | Extern):
+        at = pattern.slots.index.get(("term", normal))
+        if at is not None and s.v[at] is not UNSET:
+            return s.v[at]
+    if isinstance(t, Operand):
+        found = s.v[pattern.slots(t.name)]
+        return None if found is UNSET else found
+    if isinstance(t, Number):
+        found = sweep.env(pattern, s).value(t.value)
+        return None if found is UNKNOWN else found
+    if isinstance(t, Choose):
+        return _chosen(sweep, pattern, t, s)
+    if isinstance(t, Result):
+        return _result(sweep, pattern, t, s)
+    if isinstance(t, Extern):
+        return _written(sweep, pattern, t, s)
+    return _prim(sweep, pattern, t, s) if isinstance(t, Prim) else None
+
+
+def _chosen(sweep: Sweep, pattern: Pattern, t: Choose, s: State) -> Any:
+    env = sweep.env(pattern, s)
+    for conds, value in t.cases:
+        if all(env.holds(c) is True for c in conds):
+            return construct(sweep, pattern, value, s)
+    return None
+
+
+def _result(sweep: Sweep, pattern: Pattern, t: Result, s: State) -> Any:
+    normal: Any = pattern.normal(t)
+    at = pattern.slots.index.get(("call", normal.call))
+    if at is not None and s.v[at] is not UNSET:
+        return s.v[at].results[t.index]
+    args = [construct(sweep, pattern, a, s) if hasattr(a, "type") else a for a in t.call.args]
+    env = sweep.env(pattern, s)
+    attrs = [env.value(v) for _, v in t.call.attrs]
+    view = sweep.by_args.get((t.call.op, (*args, *attrs))) if _all_hashable((*args, *attrs)) else None
+    return view.results[t.index] if view is not None else None
+
+
+def _written(sweep: Sweep, pattern: Pattern, t: Extern, s: State) -> Any:
+    """Another result of a torch call that is bound: the sibling value of the same call."""
+    normal = pattern.normal(t)
+    at = pattern.slots.index.get(("torch", normal.call if isinstance(normal, Extern) else t.call))
+    call = UNSET if at is None else s.v[at]
+    if call is UNSET:
+        return None
+    name, args = "getitem", (call, t.returned)
+    if "#" in call.op:
+        name, args = extern_name(t, torch_op(t.call.op)), call.args
+        if name.split("#")[0] != call.op.split("#")[0]:
+            return None
+    value = sweep.table.find(name, args)
+    if value is None and t.type.shape is not None:
+        env = sweep.env(pattern, s)
+        shape, dtype = evaluate_shape(t.type.shape, env), _dtype(t.type, env)
+        if shape is not None and dtype is not None:
+            value = sweep.table.cons(name, args, (), dtype, shape)
+    return value
+
+
+def _prim(sweep: Sweep, pattern: Pattern, t: Prim, s: State) -> Any:
+    env = sweep.env(pattern, s)
+    args = [construct(sweep, pattern, a, s) for a in t.args]
+    x = args[0]
+    if type(x) is not Value or any(a is None and not _none(b) for a, b in zip(args[1:], t.args[1:], strict=True)):
+        return None
+    table = sweep.table
+    if t.op == "to":
+        dtype = env.value(t.params[0])
+        return table.cast(x, dtype) if isinstance(dtype, torch.dtype) else None
+    if t.op == "reshape":
+        shape = evaluate_shape(t.params[0].args, env)  # type: ignore[union-attr]
+        return None if shape is None else table.reshape(x, shape)
+    if t.op == "clamp":
+        return table.clamp(x, *(None if b is None else _rounded(b, x.dtype) for b in args[1:]))
+    if t.op in ("add", "sub", "mul", "div", "fdiv", "maximum", "minimum"):
+        y = args[1] if type(args[1]) is Value else _rounded(args[1], x.dtype)
+        if type(y) is Value and (y.dtype != x.dtype or y.shape != x.shape):
+            return None
+        return table.binary(t.op, x, y, x.dtype, x.shape)
+    return table.unary(t.op, x) if len(t.args) == 1 and not t.params else None
+
+
+def _dtype(type_: TensorType, env: SiteEnv) -> Any:
+    found = env.value(type_.dtype) if type_.dtype is not None else UNKNOWN
+    return found if isinstance(found, torch.dtype) else None
+
+
+def _rounded(number: Any, dtype: torch.dtype) -> Any:
+    return constant(number, dtype) if isinstance(number, int | float) else number
+
+
+def _none(t: Any) -> bool:
+    return isinstance(t, Number) and getattr(t.value, "value", 0) is None
+
+
+def _all_hashable(xs: tuple[Any, ...]) -> bool:
+    return all(x is not UNKNOWN and not isinstance(x, list) for x in xs)
