@@ -62,6 +62,8 @@ def fusion_mark(trouble: Trouble) -> Diagnostic | None:
     """`fusion f(x) => g(x)`, `fusion f(x): g(x)`, `fusion f(x) = g(x) => h(x)`, `fusion f(x) = y = g(x)`."""
     if trouble.head != "fusion" or not _at_top(trouble) or trouble.at.kind not in ("=>", ":", "="):
         return None
+    if trouble.near(-1).kind in ("level", "flag", "over"):
+        return None  # it is the head that ends too early
     if "=" in trouble.accepted:
         return trouble.says("RW129", "a fusion is `fusion name(args) = definition`", "write `=`")
     if trouble.at.kind == "=>":
