@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from attrs import define, frozen
 
 from fxrewrite.dsl.check.conditions import negate
+from fxrewrite.dsl.check.problem import VARIANT
 from fxrewrite.dsl.check.rivals import Rival, rivals
 from fxrewrite.dsl.check.solver import Origin
 from fxrewrite.dsl.check.termination import built_by, why_ends
@@ -142,7 +143,7 @@ class _Told:
     def operand(self, o: OperandInfo) -> Value:
         """An operand of the left side."""
         notes = [n for n, so in (("a list", o.star), ("may be none", o.optional), ("a str", o.kind == "str")) if so]
-        return Value(o.name, str(o.type) if o.kind == "tensor" else "str", tuple(notes), o.span)
+        return Value(o.name, _shown(o.type) if o.kind == "tensor" else "str", tuple(notes), o.span)
 
     def results(self) -> tuple[Value, ...]:
         """The outputs, with the names that they have on the right."""
@@ -154,7 +155,7 @@ class _Told:
             name = op.results[i].name if op is not None else self.result_name(rule.right[i], i)
             layout = getattr(type_, "layout", "row")
             notes = () if layout == "row" else (f"layout {getattr(layout, 'name', layout)}",)
-            out.append(Value(name, str(type_), notes, span_of(left)))
+            out.append(Value(name, _shown(type_), notes, span_of(left)))
         return tuple(out)
 
     def result_name(self, term: Term, index: int) -> str:
@@ -193,7 +194,7 @@ class _Told:
         for name, term in self.rule.named:
             exclusive = "an output" if term in self.rule.left else "exclusive: no user outside the match"
             note = "kept: others may use it" if name in self.rule.kept else exclusive
-            out.append(Value(name, str(getattr(term, "type", "")), (note,), span_of(term)))
+            out.append(Value(name, _shown(getattr(term, "type", "")), (note,), span_of(term)))
         return tuple(out)
 
     def guards(self, origins: Origins) -> tuple[Guard, ...]:
@@ -202,12 +203,17 @@ class _Told:
         out: list[Guard] = []
         for g in self.rule.guards:
             origin, at = known.get(g) or known.get(negate(negate(g))) or (f"`requires` of this {self.kind}", None)
-            out.append(Guard(said(g), origin or "the types here", at))
+            out.append(Guard(VARIANT.sub("", said(g)), origin or "the types here", at))
         return tuple(out)
 
     @property
     def kind(self) -> str:
         return "fusion" if self.fusion else "rule"
+
+
+def _shown(type_: object) -> str:
+    """A type with the names of dims as the text has them."""
+    return VARIANT.sub("", str(type_))
 
 
 def _within(inner: Span, outer: Span) -> bool:

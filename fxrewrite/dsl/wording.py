@@ -22,7 +22,21 @@ def said(x: Any) -> str:
         return f"not {args[0]}"
     if x.op in ("and", "or", "all") or (len(args) == 2 and not x.op[0].isalpha()):
         return f" {'and' if x.op == 'all' else x.op} ".join(args)
-    return f"{x.op}({', '.join(args)})" if args else x.op
+    return _fact(x.op, args) or (f"{x.op}({', '.join(args)})" if args else x.op)
+
+
+def _fact(op: str, args: list[str]) -> str:
+    """`x.dtype`, `x.shape[0]`, `g.size`, `finfo(t).max`; nothing for another operation."""
+    kind, _, name = op.partition(".")
+    if op == "shape" and len(args) == 2:
+        return f"{args[0]}.shape[{args[1]}]"
+    if op in ("dtype", "shape") and len(args) == 1:
+        return f"{args[0]}.{op}"
+    if kind == "group" and len(args) == 1:
+        return f"{args[0]}.{name}"
+    if kind == "finfo" and len(args) == 1:
+        return f"finfo({args[0]}).{name}"
+    return f"{op.rpartition(':')[2]}({', '.join(args)})" if op.startswith("native:") else ""
 
 
 def text(found: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from fxrewrite.dsl.diagnostics import Diagnostic, Related
 from fxrewrite.dsl.syntax import Span
 
-_VARIANT = re.compile(r"(?<=\w)#\d+")  # `D#2`, the second D of an item: to a reader it is the D of the op at hand
+VARIANT = re.compile(r"(?<=\w)#\d+")  # `D#2`, the second D of an item: to a reader it is the D of the op at hand
 
 
 class Problem(Exception):
@@ -16,7 +16,7 @@ class Problem(Exception):
 
     def __init__(self, code: str, message: str, span: Span, hint: str = "", related: Iterable[Related] = ()):
         super().__init__(message)
-        message, hint = (_VARIANT.sub("", text) for text in (message, hint))
+        message, hint = (VARIANT.sub("", text) for text in (message, hint))
         self.diagnostic = Diagnostic(code, message, span, hint, tuple(related))
 
 
