@@ -27,7 +27,7 @@ from fxrewrite.dsl.core import (
 from fxrewrite.dsl.dims import Star, names
 from fxrewrite.dsl.scalars import Env
 from fxrewrite.lowering.eager import DTYPES
-from fxrewrite.patterns.dialect import NOT_WRITTEN
+from fxrewrite.patterns.writers import NOT_WRITTEN
 
 ROWS, WIDTH, GROUP = 5, 128, 64
 

@@ -22,8 +22,9 @@ from fxrewrite.lowering.engine import fake_mode
 from fxrewrite.lowering.impls import Nodes, NotServed, as_written
 from fxrewrite.lowering.providers import candidates, unknown_names
 from fxrewrite.lowering.replace import Editor
-from fxrewrite.patterns.dialect import INDUCTOR, read_node
+from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.values import Table, dims_of
+from fxrewrite.patterns.writers import INDUCTOR
 
 FP8 = torch.float8_e4m3fn
 HOP = torch.ops.higher_order.auto_functionalized

@@ -13,8 +13,9 @@ from fxrewrite.dsl.check.builtins import BUILTINS
 from fxrewrite.dsl.core import PRIMITIVES, UNARY
 from fxrewrite.lowering import eager
 from fxrewrite.lowering.replace import Editor
-from fxrewrite.patterns.dialect import CORE, INDUCTOR, NOT_WRITTEN, TRAINING, WRITERS, Dialect, read_node
+from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.values import Table, Value
+from fxrewrite.patterns.writers import CORE, INDUCTOR, NOT_WRITTEN, TRAINING, WRITERS, Dialect
 
 READ_AS = {"fdiv": "div"}  # the normal form has one division: what it may be off by is the contract's business
 NOT_READ = {

@@ -19,8 +19,9 @@ from fxrewrite.lowering.eager import PRIMITIVES, TensorNumber, Torch
 from fxrewrite.lowering.layouts import strides
 from fxrewrite.lowering.replace import Editor
 from fxrewrite.lowering.write import NodeNumber, Primitives, write_definition
-from fxrewrite.patterns.dialect import CORE, INDUCTOR, TRAINING, Dialect, read_node
+from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.values import Table
+from fxrewrite.patterns.writers import CORE, INDUCTOR, TRAINING, Dialect
 from graph_checks import check_metadata, counted_strides, difference
 from op_samples import attribute_sets, dtypes_of, is_written, operands, plain_attributes
 

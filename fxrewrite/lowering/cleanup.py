@@ -18,13 +18,15 @@ from fxrewrite.dsl.core import UNKNOWN as UNKNOWN_TYPE
 from fxrewrite.dsl.core import Operand, Prim, RuleDef
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.lowering.replace import Editor, Output, Plan, Refusal, dying, fire, returned
-from fxrewrite.patterns.dialect import CASTS, EMPTY, READERS, RESHAPES, TRANSPOSES, WRITERS, base
+from fxrewrite.patterns.dialect import CASTS, READERS, RESHAPES, TRANSPOSES, base
 from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import MissingOp, Off, Pattern, compile_pattern
+from fxrewrite.patterns.functionalized import EMPTY
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import SchemaMismatch, State, lookup
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of, size
 from fxrewrite.patterns.views import Found
+from fxrewrite.patterns.writers import WRITERS
 from fxrewrite.patterns.writes import Writes, shares_memory
 
 aten = torch.ops.aten

@@ -25,13 +25,13 @@ from fxrewrite.lowering.provide import provide
 from fxrewrite.lowering.providers import Providers, logger
 from fxrewrite.lowering.replace import Editor, Plan, Refusal, fire, plan
 from fxrewrite.patterns import hosting
-from fxrewrite.patterns.dialect import Dialect, detect
 from fxrewrite.patterns.events import Event, recording, source_line
 from fxrewrite.patterns.forms import Library
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.near import near_misses
 from fxrewrite.patterns.values import Value
 from fxrewrite.patterns.views import Found, Sweep
+from fxrewrite.patterns.writers import Dialect, detect
 
 ROUNDS = 4  # how often losers get a second chance when a winner was refused
 

@@ -16,9 +16,10 @@ from attrs import define, field
 from torch.fx import Graph, Node
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
-from fxrewrite.patterns.dialect import BOOKKEEPING, VIEWS, WRITERS, Dialect, base, called
+from fxrewrite.patterns.dialect import BOOKKEEPING, VIEWS, base, called
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of
 from fxrewrite.patterns.views import Found
+from fxrewrite.patterns.writers import WRITERS, Dialect
 from fxrewrite.patterns.writes import Writes
 
 aten = torch.ops.aten

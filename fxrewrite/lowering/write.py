@@ -22,10 +22,12 @@ from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Bindings, EvaluationError, 
 from fxrewrite.dsl.scalars import FIT
 from fxrewrite.lowering.layouts import TMA_ROWS, strides
 from fxrewrite.lowering.replace import Editor
-from fxrewrite.patterns.dialect import NOT_WRITTEN, WRITERS, base, number_of
+from fxrewrite.patterns.arguments import number_of
+from fxrewrite.patterns.dialect import base
 from fxrewrite.patterns.dtypes import DTYPES, NAMES, to_core
 from fxrewrite.patterns.guards import decide_symbolic
 from fxrewrite.patterns.values import LOW, dims_of, size
+from fxrewrite.patterns.writers import NOT_WRITTEN, WRITERS
 
 aten = torch.ops.aten
 SIZES = ("reshape", "expand", "slice", "slice_scatter")  # primitives with sizes among their parameters

@@ -12,7 +12,7 @@ import torch
 from attrs import frozen
 
 from fxrewrite.dsl.core import NO_DEFAULT, Attribute, OpDef, Program
-from fxrewrite.patterns.dialect import argument, number_of, schema_arguments
+from fxrewrite.patterns.arguments import argument, number_of, schema_arguments
 from fxrewrite.patterns.dtypes import to_graph
 from fxrewrite.patterns.values import Symbol, Table, Value, dims_of
 

@@ -39,7 +39,7 @@ from fxrewrite.dsl.core import (
 )  # fmt: skip
 from fxrewrite.dsl.dims import Star
 from fxrewrite.dsl.scalars import UNKNOWN, size
-from fxrewrite.patterns.dialect import overload_name
+from fxrewrite.patterns.arguments import overload_name
 from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.patterns.guards import SiteEnv, same
 from fxrewrite.patterns.values import COMMUTATIVE, FRESH, Symbol, Value
