@@ -84,7 +84,7 @@ def command(function: str, inputs: tuple[Input, ...], name: str | None, as_json:
         raise Misuse(f"{function} cannot be traced: {first_line(error)}", "do the inputs fit it?") from error
     tensors = [p if is_free(p) else f"{p.lower()}_" for p, i in zip(parameters, inputs, strict=True) if i.dtype]
     try:
-        text = _heading(function, parameters, inputs) + draft(gm, name, tensors, sizes)
+        text = _heading(function, parameters, inputs) + _laid_out(draft(gm, name, tensors, sizes))
     except Undraftable as error:
         raise Misuse(str(error), "declare an `op` for it, or draft the parts around it") from error
     findings = _tried(text, name, gm)
@@ -129,6 +129,13 @@ def _heading(function: str, parameters: Sequence[str], inputs: Sequence[Input]) 
     pairs = zip(parameters, inputs, strict=True)
     shown = [f"{p} = {i.value!r}" if i.dtype is None else f"{p}: {i.dtype}{list(i.sizes)}" for p, i in pairs]
     return f"# Drafted from {function} on {', '.join(shown)}: what was one number in the trace is one here.\n"
+
+
+def _laid_out(text: str) -> str:
+    """The canonical layout; the text as it is where it cannot be read, which is said elsewhere."""
+    from fxrewrite.dsl.format import format_text
+
+    return format_text(text, "draft.rw").text or text
 
 
 def _tried(text: str, name: str, gm: Any) -> list[str]:

@@ -82,7 +82,7 @@ def vocabulary() -> Base:
     from fxrewrite.dsl.check.program import check_base
 
     texts = sources.vocabulary_sources()
-    return remembered(Base, texts, lambda: check_base(map(parsed, texts)), lambda b: not b.diagnostics)
+    return remembered(Base, texts, lambda: check_base(map(parsed, texts)), lambda b: all(d.code not in UNREADABLE for d in b.diagnostics))
 
 
 @cache
