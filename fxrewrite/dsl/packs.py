@@ -82,7 +82,11 @@ def vocabulary() -> Base:
     from fxrewrite.dsl.check.program import check_base
 
     texts = sources.vocabulary_sources()
-    return remembered(Base, texts, lambda: check_base(map(parsed, texts)), lambda b: all(d.code not in UNREADABLE for d in b.diagnostics))
+    return remembered(Base, texts, lambda: check_base(map(parsed, texts)), _is_whole)
+
+
+def _is_whole(base: Base) -> bool:
+    return all(d.code not in UNREADABLE for d in base.diagnostics)
 
 
 @cache
