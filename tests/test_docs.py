@@ -11,13 +11,15 @@ import click
 import pytest
 import torch
 
-from doc_blocks import DOCS, ROOT, Block, agrees, blocks, findings, replay, told, working_in
+import fxrewrite
+from doc_blocks import DOCS, NAME, ROOT, Block, agrees, blocks, findings, replay, told, working_in
 from fxrewrite.cli import VERBS, cli
 from fxrewrite.dsl.check import builtins
 from fxrewrite.dsl.check.properties import PROPERTIES
 from fxrewrite.dsl.check.samples import DISTRIBUTIONS
 from fxrewrite.dsl.check.signatures import ATTRIBUTE_TYPES, LAYOUTS
 from fxrewrite.dsl.codes import TITLES
+from fxrewrite.dsl.parse import parse
 from fxrewrite.dsl.sources import shipped
 
 ERRORS = DOCS / "errors"
@@ -212,6 +214,26 @@ def test_the_tables_of_functions_hold_nothing_else() -> None:
     section = page.partition("## Functions")[2].partition("\n## ")[0]
     named = set(re.findall(r"(\w+)\(", "\n".join(re.findall(r"^\| (`.+?) \|", section, re.M))))
     assert named == {*builtins.BUILTINS, *builtins.PREDICATES, "finfo"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "answered"),
+    {
+        "rows(x) == 4": True, "bytes(x) == 512": True, "broadcasts(x, x)": True, "contiguous(x)": False,
+        "replicated(x)": False, "same_layout(x, x)": False, "not written(x)": False,
+    }.items(),
+)  # fmt: skip
+def test_what_a_graph_answers_is_as_the_reference_says(condition: str, answered: bool) -> None:
+    name = re.search(r"(\w+)\(", condition)
+    assert name
+    row = next(r for r in LANGUAGE.read_text().splitlines() if r.startswith("| ") and f"`{name[1]}(" in r)
+    assert ("not answered" not in row and "`canonicalize`" not in row) == answered
+    file, _ = parse(f"fusion twice(x) = silu(x) |> silu\n  requires {condition}\n", NAME)
+    model = torch.nn.Sequential(torch.nn.SiLU(), torch.nn.SiLU())
+    program = torch.export.export(model, (torch.randn(4, 64).bfloat16(),))
+    with fxrewrite.record() as log:
+        fxrewrite.rewrite(program, [file], providers=["op"])
+    assert log.fired()["twice"] == answered, log.report()
 
 
 def test_the_reference_knows_the_limits() -> None:
