@@ -143,14 +143,14 @@ def test_packs_tells_of_an_op() -> None:
     text = run("packs", "rms_norm").stdout
     assert "op rms_norm  (patterns/vocab/norm.rw" in text and "Hugging Face Llama" in text
     assert "late  bool = false" in text and "y  lowp[*B, D]" in text and "weigh(rms32(f32(x), eps, vs)" in text
-    assert "vllm_ir.rms_norm is not in this build" in text and "form aten(late=true)" in text
+    assert "form ir               vllm_ir.rms_norm(x, w, eps, vs)" in text and "form aten(late=true)" in text
     assert "rms_norm_fp8\n" in text and "norm_quant.norm_fans_out\n" in text  # what uses it
 
 
 def test_packs_tells_of_a_fusion_its_rule_and_its_providers() -> None:
     result = run("packs", "norm_quant.rms_norm_fp8")
     assert "inherited  of quant_fp8" in result.stdout and "norm_quant.rms_norm_fp8 is on: level O2" in result.stdout
-    assert "vllm: no, _C.rms_norm_dynamic_per_token_quant is not in this build" in result.stdout
+    assert "kernel: no, none is registered for" in result.stdout and "\n  vllm" in result.stdout
     found = as_json(run("packs", "rms_norm_fp8", "--flag", "rms_norm_fp8=off", "--json"))
     assert [s["on"] for s in found["status"]] == [False]
     assert found["concluded"][0]["kind"] == "fusion" and found["ops"][0]["op"] == "rms_norm_fp8"
