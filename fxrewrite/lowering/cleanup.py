@@ -23,7 +23,8 @@ from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import MissingOp, Off, Pattern, compile_pattern
 from fxrewrite.patterns.functionalized import EMPTY
 from fxrewrite.patterns.guards import SiteEnv
-from fxrewrite.patterns.matcher import SchemaMismatch, State, lookup
+from fxrewrite.patterns.matcher import SchemaMismatch
+from fxrewrite.patterns.state import State, lookup
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of, size
 from fxrewrite.patterns.views import Found
 from fxrewrite.patterns.writers import WRITERS

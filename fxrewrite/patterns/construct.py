@@ -10,7 +10,9 @@ from fxrewrite.dsl.core import Choose, Extern, Number, Operand, Prim, Result, Te
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.forms import Pattern, torch_op
 from fxrewrite.patterns.guards import SiteEnv
-from fxrewrite.patterns.matcher import UNSET, State, evaluate_shape, extern_name
+from fxrewrite.patterns.matcher import extern_name
+from fxrewrite.patterns.sizes import evaluate_shape
+from fxrewrite.patterns.state import UNSET, State
 from fxrewrite.patterns.values import Value, constant
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from fxrewrite.dsl.dims import Star
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.dtypes import DTYPES, NAMES, to_graph
 from fxrewrite.patterns.forms import Pattern
-from fxrewrite.patterns.matcher import UNSET, State, lookup
+from fxrewrite.patterns.state import UNSET, State, lookup
 from fxrewrite.patterns.values import Value
 
 Problem = tuple[str, Any, Any]

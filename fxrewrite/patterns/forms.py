@@ -37,8 +37,10 @@ from fxrewrite.dsl.dims import Star
 from fxrewrite.patterns.calls import Declared
 from fxrewrite.patterns.dtypes import DTYPES, to_graph
 from fxrewrite.patterns.guards import SiteEnv
-from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, Slots, State, Step, allowed_dtypes, extern_name, lookup
+from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, extern_name
 from fxrewrite.patterns.normal import Normal
+from fxrewrite.patterns.sizes import allowed_dtypes
+from fxrewrite.patterns.state import Slots, State, Step, lookup
 from fxrewrite.patterns.values import Symbol
 
 

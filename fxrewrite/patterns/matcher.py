@@ -9,16 +9,13 @@ since. Matching never edits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import (
     Apply,
     Call,
     Choose,
     Dtype,
-    DtypeVar,
     Each,
     Either,
     Extern,
@@ -31,91 +28,20 @@ from fxrewrite.dsl.core import (
     Prim,
     Ref,
     Result,
-    Size,
     Taken,
-    Term,
     TorchCall,
     Wild,
 )  # fmt: skip
-from fxrewrite.dsl.dims import Star
-from fxrewrite.dsl.scalars import UNKNOWN, size
+from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.arguments import overload_name
+from fxrewrite.patterns.constants import Constants
 from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.patterns.guards import SiteEnv, same
-from fxrewrite.patterns.values import COMMUTATIVE, FRESH, Symbol, Value
+from fxrewrite.patterns.sizes import allowed_dtypes, evaluate_shape, possible_rank, settle
+from fxrewrite.patterns.state import POP, UNSET, Next, Slots, State, Step, bind, miss
+from fxrewrite.patterns.values import COMMUTATIVE, FRESH, Value
 
-UNSET: Any = type("Unset", (), {"__repr__": lambda self: "unset"})()
-Step = Callable[[Any, "State"], bool]  # (value, state) -> stop?
-Next = Callable[["State"], bool]
 WHOLE = frozenset({"reshape", "expand", "permute"})  # their attributes are one list
-POP = -1  # a trail entry: a deferred equation to take back
-
-
-class State:
-    """What one attempt has bound. `trail`: slots in the order of binding. `deferred`: equations whose names were not
-    bound yet.
-    """
-
-    __slots__ = ("anchor", "deferred", "emit", "reached", "sweep", "trail", "v")
-
-    def __init__(self, size: int, sweep: Any, anchor: Value, trace: Trace | None = None, emit: Any = None):
-        self.anchor = anchor
-        self.v: list[Any] = [UNSET] * size
-        self.trail: list[int] = []
-        self.deferred: list[tuple[Any, Any]] = []
-        self.sweep = sweep
-        self.reached = trace
-        self.emit = emit
-
-    def undo(self, mark: int) -> None:
-        """Forget what was bound since `mark`."""
-        trail, v = self.trail, self.v
-        while len(trail) > mark:
-            slot = trail.pop()
-            if slot == POP:
-                self.deferred.pop()
-            else:
-                v[slot] = UNSET
-
-
-class Trace:
-    """The deepest point that failed attempts reached: the term, what stood there, and why it did not do."""
-
-    def __init__(self) -> None:
-        self.depth, self.term, self.found, self.reason = -1, None, None, ""
-
-    def miss(self, s: State, term: Any, found: Any, reason: str) -> bool:
-        """Note a failure; always False."""
-        depth = len(s.trail)
-        if depth > self.depth:
-            self.depth, self.term, self.found, self.reason = depth, term, found, reason
-        return False
-
-
-class Slots:
-    """Names of a pattern -> positions in a state."""
-
-    def __init__(self) -> None:
-        self.index: dict[Any, int] = {}
-
-    def __call__(self, key: Any) -> int:
-        """The position of `key`, a new one where it has none."""
-        return self.index.setdefault(key, len(self.index))
-
-    def of_term(self, t: Any) -> int:
-        """The slot of a shared term."""
-        return self(("term", t))
-
-
-def lookup(slots: Slots, s: State) -> Callable[[str], Any]:
-    """Names as scalars ask for them."""
-
-    def find(name: str) -> Any:
-        at = slots.index.get(name)
-        value = UNSET if at is None or at >= len(s.v) else s.v[at]
-        return UNKNOWN if value is UNSET else value
-
-    return find
 
 
 class Compiler:
@@ -127,6 +53,7 @@ class Compiler:
         self, slots: Slots, env: Callable[[State], SiteEnv], torch_op: Callable[[str], Any], raw: bool = False
     ):
         self.slots, self.env, self.torch_op, self.raw = slots, env, torch_op, raw
+        self.constants = Constants(slots, env)
 
     # ---- tensors
 
@@ -137,7 +64,7 @@ class Compiler:
         if isinstance(t, Number):
             return self.number(t, then)
         if isinstance(t, Nothing):
-            return lambda v, s: then(s) if v is None else _miss(s, t, v, "other op")
+            return lambda v, s: then(s) if v is None else miss(s, t, v, "other op")
         if isinstance(t, Choose):
             return self.choose(t, then)
         if isinstance(t, Either):
@@ -156,32 +83,32 @@ class Compiler:
             if have is UNSET:
                 if type(v) is Value:
                     if dtypes is not None and v.dtype not in dtypes:
-                        return _miss(s, t, v, "dtype")
+                        return miss(s, t, v, "dtype")
                     if rank is not None and s.reached is None and not rank(v.shape):
                         return False  # who asks how far an attempt came is told when the types are checked
                 elif v is not None or not optional:
-                    return _miss(s, t, v, "other constant")
+                    return miss(s, t, v, "other constant")
                 s.v[at] = v
                 s.trail.append(at)
                 return then(s)
-            return then(s) if have is v else _miss(s, t, v, "other op")
+            return then(s) if have is v else miss(s, t, v, "other op")
 
         return step
 
     def number(self, t: Number, then: Next) -> Step:
         """A constant; an attribute may also be a 0-d float value."""
         scalar = t.value
-        unify = self.scalar(scalar)
+        unify = self.constants.scalar(scalar)
         if not isinstance(scalar, Ref):
-            return lambda v, s: unify(v, s) and then(s) if type(v) is not Value else _miss(s, t, v, "other constant")
+            return lambda v, s: unify(v, s) and then(s) if type(v) is not Value else miss(s, t, v, "other constant")
         at = self.slots(scalar.name)
 
         def step(v: Any, s: State) -> bool:
             if type(v) is not Value:
-                return then(s) if unify(v, s) else _miss(s, t, v, "other constant")
+                return then(s) if unify(v, s) else miss(s, t, v, "other constant")
             if v.shape or v.dtype is None or not v.dtype.is_floating_point:
-                return _miss(s, t, v, "other constant")
-            return then(s) if _bind(s, at, v) else _miss(s, t, v, "other constant")
+                return miss(s, t, v, "other constant")
+            return then(s) if bind(s, at, v) else miss(s, t, v, "other constant")
 
         return step
 
@@ -199,9 +126,9 @@ class Compiler:
         def step(v: Any, s: State) -> bool:
             have = s.v[at]
             if have is not UNSET:
-                return then(s) if have is v else _miss(s, t, v, "other op")
+                return then(s) if have is v else miss(s, t, v, "other op")
             if type(v) is not Value:
-                return _miss(s, t, v, "other op")
+                return miss(s, t, v, "other op")
             s.v[at] = v
             s.trail.append(at)
             return inner(v, s)
@@ -217,16 +144,16 @@ class Compiler:
         if t.op in COMMUTATIVE:
             return self.commutative(t, then)
         op, count, whole = t.op, len(t.args), t.op in WHOLE
-        params = [self.scalar(p) for p in t.params]
+        params = [self.constants.scalar(p) for p in t.params]
         inner = self.arguments(t.args, self.slots.of_term(t), then)
 
         def step(v: Value, s: State) -> bool:
             attrs = (v.attrs,) if whole else v.attrs
             if v.op != op or len(v.args) < count or len(attrs) != len(params):
-                return _miss(s, t, v, "other op")
+                return miss(s, t, v, "other op")
             for unify, attr in zip(params, attrs, strict=True):
                 if not unify(attr, s):
-                    return _miss(s, t, v, "other constant")
+                    return miss(s, t, v, "other constant")
             return inner(s)
 
         return step
@@ -259,7 +186,7 @@ class Compiler:
 
         def step(v: Value, s: State) -> bool:
             if v.op != op:
-                return _miss(s, t, v, "other op")
+                return miss(s, t, v, "other op")
             x, y = (v.args[1], v.args[0]) if swap else v.args
             unordered = not free or s.v[slots[0]] is not UNSET or s.v[slots[1]] is not UNSET
             mark = len(s.trail)
@@ -272,11 +199,11 @@ class Compiler:
 
     def cast(self, t: Prim, then: Next) -> Step:
         """A cast, or what needs none: a cast that changes nothing is not in the graph."""
-        unify, inner, raw = self.scalar(t.params[0]), self.term(t.args[0], then), self.raw
+        unify, inner, raw = self.constants.scalar(t.params[0]), self.term(t.args[0], then), self.raw
 
         def step(v: Value, s: State) -> bool:
             if not unify(v.dtype, s):
-                return _miss(s, t, v, "dtype")
+                return miss(s, t, v, "dtype")
             if v.op == "to":
                 mark = len(s.trail)
                 if inner(v.args[0], s):
@@ -293,13 +220,13 @@ class Compiler:
         x = t.args[0]
         inner = self.term(x, then)
         target = t.params[0]
-        unify = self.shape(target.args) if isinstance(target, Apply) and target.op == "shape_list" else None
+        unify = self.constants.shape(target.args) if isinstance(target, Apply) and target.op == "shape_list" else None
         declared = None if isinstance(x, Number | Nothing) else x.type.shape
         env = self.env
 
         def step(v: Value, s: State) -> bool:
             if unify is None or not unify(v.shape, s):
-                return _miss(s, t, v, "shape")
+                return miss(s, t, v, "shape")
             settle(s, self.slots)
             shape = None
             if isinstance(x, Operand) and type(s.v[self.slots(x.name)]) is Value:
@@ -337,7 +264,7 @@ class Compiler:
         def step(v: Any, s: State) -> bool:
             for test in tests:
                 if not test(s):
-                    return _miss(s, t, v, "other constant")
+                    return miss(s, t, v, "other constant")
             return inner(v, s)
 
         return step
@@ -347,7 +274,7 @@ class Compiler:
         fixed = self.fixes(c)
         if fixed is not None:
             at, value = fixed
-            return lambda s: _bind(s, at, value)
+            return lambda s: bind(s, at, value)
         opposite = self.fixes(c.args[0]) if isinstance(c, Apply) and c.op == "not" else None
         if opposite is not None:
             return self.differs(*opposite)
@@ -402,7 +329,7 @@ class Compiler:
         def step(v: Value, s: State) -> bool:
             views = s.sweep.views_of(v, name)
             if not views:
-                return _miss(s, t, v, "other op")
+                return miss(s, t, v, "other op")
             have = s.v[at]
             for view, i in list(views):
                 if i != index or (have is not UNSET and have is not view):
@@ -437,8 +364,8 @@ class Compiler:
 
     def plain(self, arg: Any, then: Next) -> Step:
         """A constant of the graph."""
-        unify = self.scalar(arg)
-        return lambda v, s: then(s) if unify(v, s) else _miss(s, arg, v, "other constant")
+        unify = self.constants.scalar(arg)
+        return lambda v, s: then(s) if unify(v, s) else miss(s, arg, v, "other constant")
 
     def list_operand(self, args: tuple[Any, ...], then: Next) -> Step:
         """A list of tensors: only `each` matches one."""
@@ -446,15 +373,15 @@ class Compiler:
 
     def attribute(self, scalar: Any, then: Next, call: Call) -> Step:
         """An attribute of a view: a constant, or a 0-d float value (`compile(dynamic=True)` makes an eps an input)."""
-        unify = self.scalar(scalar)
+        unify = self.constants.scalar(scalar)
         at = self.slots(scalar.name) if isinstance(scalar, Ref) else None
 
         def step(v: Any, s: State) -> bool:
             if type(v) is Value:
-                if at is None or not _bind(s, at, v):
-                    return (isinstance(scalar, Wild) and then(s)) or _miss(s, scalar, v, "other constant")
+                if at is None or not bind(s, at, v):
+                    return (isinstance(scalar, Wild) and then(s)) or miss(s, scalar, v, "other constant")
                 return then(s)
-            return then(s) if unify(v, s) else _miss(s, (call, scalar), v, "other constant")
+            return then(s) if unify(v, s) else miss(s, (call, scalar), v, "other constant")
 
         return step
 
@@ -470,13 +397,13 @@ class Compiler:
         def step(v: Value, s: State) -> bool:
             if several:
                 if v.op != "getitem" or v.args[1] != index or v.args[0].op != name:
-                    return _miss(s, t, v, "other op")
+                    return miss(s, t, v, "other op")
                 v = v.args[0]
             elif v.op != name:
-                return _miss(s, t, v, "other op")
+                return miss(s, t, v, "other op")
             have = s.v[at]
             if have is not UNSET and have.args is not v.args and have.args != v.args:
-                return _miss(s, t, v, "other op")
+                return miss(s, t, v, "other op")
             if have is UNSET:
                 s.v[at] = v
                 s.trail.append(at)
@@ -507,13 +434,13 @@ class Compiler:
     def torch_argument(self, a: Any, then: Next) -> Step:
         """One argument of a torch call."""
         if isinstance(a, Fresh):
-            return lambda v, s: then(s) if v is FRESH else _miss(s, a, v, "other op")
+            return lambda v, s: then(s) if v is FRESH else miss(s, a, v, "other op")
         if isinstance(a, Taken):
             return self.term(a.value, then)
         if isinstance(a, OneOf):
             return self.either([self.torch_argument(c, then) for c in a.choices])
         if isinstance(a, Default):
-            return lambda v, s: then(s) if _is_default(v, a.value) else _miss(s, a, v, "other constant")
+            return lambda v, s: then(s) if _is_default(v, a.value) else miss(s, a, v, "other constant")
         if isinstance(a, Number):
             a = a.value
         if isinstance(a, Operand | Prim | Result | Extern | Choose | Either | Nothing):
@@ -521,134 +448,6 @@ class Compiler:
         if isinstance(a, Ref):
             return self.attribute(a, then, None)  # type: ignore[arg-type]
         return self.plain(a, then)
-
-    # ---- scalars
-
-    def scalar(self, x: Any) -> Callable[[Any, State], bool]:
-        """A function that says whether a constant of the graph is `x`, binding what `x` names."""
-        if isinstance(x, Lit):
-            want = x.value
-            if isinstance(want, Dtype):
-                return self.scalar(want)
-            return lambda v, s: v is None if want is None else same(want, _plain(v))
-        if isinstance(x, Dtype):
-            dtype = DTYPES[x.name]
-            return lambda v, s: v == dtype
-        if isinstance(x, DtypeVar):
-            at, members = self.slots("dtype:" + x.key), {DTYPES[m] for m in x.members}
-            return lambda v, s: v in members and _bind(s, at, v)
-        if isinstance(x, Ref):
-            at = self.slots(x.name)
-            return lambda v, s: _bind(s, at, _plain(v))
-        if isinstance(x, Wild):
-            return lambda v, s: True
-        if isinstance(x, Size):
-            return self.size(x.dim)
-        if isinstance(x, Apply) and x.op == "list":
-            return self.list(x.args)
-        if isinstance(x, Apply) and x.op == "shape_list":
-            return self.shape(x.args)
-        return self.computed(x)
-
-    def size(self, dim: dims.Dim) -> Callable[[Any, State], bool]:
-        """A size, an int attribute included."""
-        if dim.number is not None:
-            number = dim.number
-            return lambda v, s: _plain(v) == number
-        if dim.name is not None:
-            at, attr = self.slots("dim:" + dim.name), self.slots(dim.name)
-
-            def unify(v: Any, s: State) -> bool:
-                have = s.v[attr]
-                return _bind(s, at, _plain(v)) if have is UNSET or type(have) is Value else same(have, _plain(v))
-
-            return unify
-        return self.computed(Size(dim))
-
-    def computed(self, x: Any) -> Callable[[Any, State], bool]:
-        """An expression: compared where its names are bound, else kept for later. Its value is remembered for the
-        values of its names.
-        """
-        names = [self.slots(n) for n in names_of(x)]
-        known: dict[Any, Any] = {}
-
-        def unify(v: Any, s: State) -> bool:
-            key = tuple([_known_by(s.v[n]) for n in names])
-            have = known.get(key, UNSET)
-            if have is UNSET:
-                have = known[key] = self.env(s).value(x)
-            if have is UNKNOWN:
-                s.deferred.append((x, _plain(v)))
-                s.trail.append(POP)
-                return True
-            return same(have, _plain(v))
-
-        return unify
-
-    def list(self, items: tuple[Any, ...]) -> Callable[[Any, State], bool]:
-        """A list of constants."""
-        parts = [self.scalar(i) for i in items]
-
-        def unify(v: Any, s: State) -> bool:
-            return isinstance(v, tuple) and len(v) == len(parts) and all(p(x, s) for p, x in zip(parts, v, strict=True))
-
-        return unify
-
-    def shape(self, items: tuple[Any, ...]) -> Callable[[Any, State], bool]:
-        """A shape, with leading axes where it begins with a star."""
-        star = self.slots("star:" + items[0].name) if items and isinstance(items[0], Star) else None
-        tail = [self.size(d) for d in items if isinstance(d, dims.Dim)]
-
-        def unify(shape: Any, s: State) -> bool:
-            cut = len(shape) - len(tail)
-            if cut < 0 or (star is None and cut):
-                return False
-            if star is not None and not _bind(s, star, tuple(shape[:cut])):
-                return False
-            return all(p(d, s) for p, d in zip(tail, shape[cut:], strict=True))
-
-        return unify
-
-
-def possible_rank(declared: tuple[Any, ...] | None) -> Callable[[tuple[Any, ...]], bool] | None:
-    """A quick test that a shape must pass to be a declared one; None where any shape may be."""
-    if declared is None:
-        return None
-    if declared and isinstance(declared[0], Star):
-        least = len(declared) - 1
-        return (lambda shape: len(shape) >= least) if least else None
-    if len(declared) == 1 and declared[0].number == 1:
-        return lambda shape: all(d == 1 for d in shape)  # one element, any rank
-    count = len(declared)
-    return lambda shape: len(shape) == count
-
-
-def allowed_dtypes(dtype: Any) -> frozenset[Any] | None:
-    """The dtypes that a declared one stands for; None where anything may be."""
-    if isinstance(dtype, DtypeVar):
-        return frozenset(DTYPES[m] for m in dtype.members)
-    return frozenset({DTYPES[dtype.name]}) if isinstance(dtype, Dtype) else None
-
-
-def names_of(x: Any) -> list[str]:
-    """The slots that a scalar reads."""
-    if isinstance(x, Ref):
-        return [x.name, "dim:" + x.name]
-    if isinstance(x, DtypeVar):
-        return ["dtype:" + x.key]
-    if isinstance(x, Operand):
-        return [x.name]
-    if isinstance(x, Size | dims.Dim):
-        dim = x.dim if isinstance(x, Size) else x
-        return [n for name in sorted(dims.names(dim)) for n in (name, "dim:" + name)]
-    if isinstance(x, Star):
-        return ["star:" + x.name]
-    return [n for a in x.args for n in names_of(a)] if isinstance(x, Apply) else []
-
-
-def _known_by(bound: Any) -> Any:
-    """What a computed constant can depend on: of a tensor its type, which keeps no graph alive."""
-    return (bound.dtype, bound.shape) if type(bound) is Value else bound
 
 
 def extern_name(t: Extern, op: Any) -> str:
@@ -672,77 +471,10 @@ class SchemaMismatch(Exception):
     """A form writes an argument that the schema of this build does not have."""
 
 
-def settle(s: State, slots: Slots) -> bool:
-    """Solve deferred equations for names that are the only open ones, and test the closed ones. False where one is
-    wrong.
-    """
-    progress = True
-    while progress and s.deferred:
-        progress = False
-        find = lookup(slots, s)
-        for expr, value in list(s.deferred):
-            if not isinstance(expr, Size):
-                continue
-            solved = dims.solve(expr.dim, partial(_known, find), value)
-            if solved is None:
-                continue
-            name, numerator, divisor = solved
-            if divisor != 1 and numerator % divisor != 0:
-                return False
-            at = slots("dim:" + name)
-            if s.v[at] is UNSET:
-                s.v[at] = numerator // divisor if divisor != 1 else numerator
-                s.trail.append(at)
-                progress = True
-    return True
-
-
-def _known(find: Callable[[str], Any], name: str) -> Any:
-    found = find("dim:" + name)
-    if found is UNKNOWN:
-        found = find(name)
-    return None if found is UNKNOWN else found
-
-
-def evaluate_shape(shape: tuple[Any, ...], env: SiteEnv) -> tuple[Any, ...] | None:
-    """A declared shape as numbers, or None where a name is open."""
-    out: list[Any] = []
-    for item in shape:
-        found = env.star(item.name) if isinstance(item, Star) else size(item, env)
-        if found is UNKNOWN:
-            return None
-        out += found if isinstance(item, Star) else [found]
-    return tuple(out)
-
-
-def _bind(s: State, at: int, value: Any) -> bool:
-    have = s.v[at]
-    if have is UNSET:
-        s.v[at] = value
-        s.trail.append(at)
-        return True
-    if have is value:
-        return True
-    return type(have) is not Value and type(value) is not Value and same(have, value)
-
-
-def _plain(v: Any) -> Any:
-    """A constant of a graph as a Python value."""
-    if type(v) is Symbol:
-        return v.expr
-    return tuple(map(_plain, v)) if isinstance(v, tuple) else v
-
-
 def _is_default(v: Any, default: Any) -> bool:
     if isinstance(default, list):
         default = tuple(default)
     return v is default or same(v, default)
-
-
-def _miss(s: State, term: Any, found: Any, reason: str) -> bool:
-    if s.reached is not None:
-        s.reached.miss(s, term, found, reason)
-    return False
 
 
 def _weight(t: Any) -> int:
@@ -754,6 +486,3 @@ def _weight(t: Any) -> int:
     if isinstance(t, Result | Extern):
         return 1
     return 2 if isinstance(t, Prim | Choose | Either | Each) else 4
-
-
-__all__ = ["UNSET", "Compiler", "Slots", "State", "Term", "Trace"]

@@ -28,7 +28,7 @@ from fxrewrite.patterns.construct import construct
 from fxrewrite.patterns.dialect import VIEWS, called
 from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import Library, Pattern
-from fxrewrite.patterns.matcher import State, Trace
+from fxrewrite.patterns.state import State, Trace
 from fxrewrite.patterns.values import Value
 from fxrewrite.patterns.views import Sweep, View
 

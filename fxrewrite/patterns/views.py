@@ -25,7 +25,8 @@ from fxrewrite.patterns.dtypes import to_graph
 from fxrewrite.patterns.fitting import attribute_fits, fits
 from fxrewrite.patterns.forms import Library, Pattern
 from fxrewrite.patterns.guards import SiteEnv, same
-from fxrewrite.patterns.matcher import UNSET, State, lookup, possible_rank, settle
+from fxrewrite.patterns.sizes import possible_rank, settle
+from fxrewrite.patterns.state import UNSET, State, lookup
 from fxrewrite.patterns.values import Table, Value
 from fxrewrite.patterns.writes import Writes
 
