@@ -103,13 +103,16 @@ def test_formatting_and_names_of_parts_do_not_change_a_definition() -> None:
 
 
 def test_two_definitions_of_one_name_are_two_ops() -> None:
-    one = program("op twice(x: lowp[*B, D]) -> lowp[*B, D]\n  = x + x\n")
-    two = program("op twice(x: lowp[*B, D]) -> lowp[*B, D]\n  = x * 3.0\n")
+    one = program("op doubled_or_tripled(x: lowp[*B, D]) -> lowp[*B, D]\n  = x + x\n")
+    two = program("op doubled_or_tripled(x: lowp[*B, D]) -> lowp[*B, D]\n  = x * 3.0\n")
     x = torch.ones(2).bfloat16()
-    assert op_for(one, "twice")(x).tolist() == [2, 2]
-    assert op_for(two, "twice")(x).tolist() == [3, 3]
-    assert op_for(one, "twice").name() == "fxrewrite::twice"
-    assert op_for(two, "twice").name() == f"fxrewrite::twice_{digest.of_op(two, 'twice')[:8]}"
+    assert op_for(one, "doubled_or_tripled")(x).tolist() == [2, 2]
+    assert op_for(two, "doubled_or_tripled")(x).tolist() == [3, 3]
+    assert op_for(one, "doubled_or_tripled").name() == "fxrewrite::doubled_or_tripled"
+    assert (
+        op_for(two, "doubled_or_tripled").name()
+        == f"fxrewrite::doubled_or_tripled_{digest.of_op(two, 'doubled_or_tripled')[:8]}"
+    )
 
 
 def test_what_an_op_calls_is_part_of_its_definition() -> None:

@@ -72,6 +72,26 @@ def test_findings_are_kept_but_not_those_of_a_missing_file(monkeypatch: pytest.M
     assert packs.check_packs([str(absent)])[1] == []
 
 
+def test_a_file_that_use_finds_may_change_or_appear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    main, beside = tmp_path / "main.rw", tmp_path / "act_quant.rw"
+    main.write_text("use act_quant (silu_mul_fp8)\nfusion g(x, u) = silu_mul_fp8(x, u, none)\n")
+    assert checked(monkeypatch, str(main))[1] == 1  # the shipped pack
+    assert checked(monkeypatch, str(main))[1] == 0
+    beside.write_text("fusion silu_mul_fp8(g, u, ub) = silu_mul(g, u) |> quant_fp8(ub)\n")
+    assert checked(monkeypatch, str(main))[1] == 1  # a file of that name stands beside it now
+    assert checked(monkeypatch, str(main))[1] == 0
+    beside.write_text("fusion other(g, u, ub) = silu_mul(g, u) |> quant_fp8(ub)\n")
+    assert [d.code for d in packs.check_packs([str(main)])[1]] == ["RW205", "RW205"]
+
+
+def test_what_cannot_be_read_is_no_empty_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("odd.rw").write_bytes(b"")
+    assert packs.check_packs(["odd.rw"])[1] == []
+    Path("odd.rw").write_bytes(b"\xff\xfe\x00")
+    assert [d.code for d in packs.check_packs(["odd.rw"])[1]] == ["RW131"]
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -28,18 +28,18 @@ UNREADABLE = {"RW001", "RW002", "RW131"}  # what a file that comes later may men
 
 @frozen
 class Checked:
-    """A program and what is wrong with it."""
+    """A program and what is wrong with it. `uses`: each `use` by its path and file, and the name of what it found."""
 
     program: Program
     diagnostics: tuple[Diagnostic, ...]
+    uses: tuple[tuple[str, str, str], ...] = ()
 
-    def holds(self, known: Iterable[Source]) -> bool:
-        """Is it still true? Files that `use` brought in must be as they were, and none may have been missing."""
-        names = {s.name for s in known}
-        others = {n: text for n, text in self.program.sources.items() if n not in names}
+    def holds(self) -> bool:
+        """Is it still true of the same files? Nothing was unreadable, and each `use` still finds the same text."""
         if any(d.code in UNREADABLE for d in self.diagnostics):
             return False
-        return all(sources.read(Path(name)).text == text for name, text in others.items())
+        found = [(_used(path, file), name) for path, file, name in self.uses]
+        return all(s is not None and (s.name, s.text) == (n, self.program.sources.get(n)) for s, n in found)
 
 
 def check_packs(
@@ -52,11 +52,11 @@ def check_packs(
     """
     given = list(packs)
     texts = sources.named(p for p in given if not isinstance(p, syntax.File))
-    if schemas is not None or any(isinstance(p, syntax.File) for p in given):
+    if schemas is not None or any(isinstance(p, syntax.File) for p in given) or any(s.trouble for s in texts):
         found = _check(given, schemas)
     else:
         every = [*texts, *sources.vocabulary_sources(), *map(sources.shipped_source, shipped())]
-        found = remembered(Checked, every, lambda: _check(given), lambda c: c.holds(every))
+        found = remembered(Checked, every, lambda: _check(given), Checked.holds)
     return found.program, list(found.diagnostics)
 
 
@@ -104,13 +104,13 @@ def _check(given: Sequence[Pack], schemas: Schemas | None = None) -> Checked:
     from fxrewrite.dsl.check.program import check
 
     files, wrong = _files(given)
-    used, more = used_files(files)
+    used, more, uses = used_files(files)
     names = {f.path for f in (*used, *files)}
     base = vocabulary() if schemas is None else None
     below = () if base else [parsed(s)[0] for s in sources.vocabulary_sources()]
     fires = [f.path for f in files]
     program, found = check((*below, *used, *files), fires, lambda: _names_elsewhere(names), base, schemas)
-    return Checked(program, tuple(_in_order(program, (*wrong, *more, *found))))
+    return Checked(program, tuple(_in_order(program, (*wrong, *more, *found))), uses)
 
 
 def check_and_tell(packs: Iterable[Pack]) -> tuple[Program, list[Diagnostic], Origins]:
@@ -118,7 +118,7 @@ def check_and_tell(packs: Iterable[Pack]) -> tuple[Program, list[Diagnostic], Or
     from fxrewrite.dsl.check.program import check_and_tell as tell
 
     files, wrong = _files(list(packs))
-    used, more = used_files(files)
+    used, more, _ = used_files(files)
     words = [parsed(s)[0] for s in sources.vocabulary_sources()]
     program, found, origins = tell((*words, *used, *files), [f.path for f in files])
     return program, _in_order(program, (*wrong, *more, *found)), origins
@@ -145,25 +145,29 @@ def _files(given: Sequence[Pack]) -> tuple[list[syntax.File], list[Diagnostic]]:
     return list(files.values()), wrong
 
 
-def used_files(files: Sequence[syntax.File]) -> tuple[list[syntax.File], list[Diagnostic]]:
-    """The files that `files` make visible and that are not among them.
+def used_files(
+    files: Sequence[syntax.File],
+) -> tuple[list[syntax.File], list[Diagnostic], tuple[tuple[str, str, str], ...]]:
+    """The files that `files` make visible and that are not among them; what is wrong; `Checked.uses`.
 
     These are what `use` names, and the packs of the ops for which `impl f.name` and `form f.name` stand.
     """
     have = {sources.identity(f.path) for f in files}
     out: list[syntax.File] = []
     diagnostics: list[Diagnostic] = []
+    uses: list[tuple[str, str, str]] = []
     todo = [u for f in files for u in f.items if isinstance(u, syntax.Use)]
     todo += [_use_of(i, pack) for f in files for i in f.items if (pack := _pack_of_owner(i, files)) is not None]
     while todo:
         use = todo.pop(0)
-        source = _used(use)
+        source = _used(use.path, use.span.file)
         if source is None:
             hint = closest(use.path, shipped()) or (
                 f"shipped packs: {', '.join(shipped())}; a file `{use.path.replace('.', '/')}{SUFFIX}` beside this one"
             )
             diagnostics.append(Diagnostic("RW002", f"`use` of an unknown pack `{use.path}`", use.span, hint))
             continue
+        uses.append((use.path, use.span.file, source.name))
         if sources.identity(source.name) in have:
             continue
         have.add(sources.identity(source.name))
@@ -171,14 +175,13 @@ def used_files(files: Sequence[syntax.File]) -> tuple[list[syntax.File], list[Di
         out.append(file)
         diagnostics += found
         todo += [u for u in file.items if isinstance(u, syntax.Use)]
-    return out, diagnostics
+    return out, diagnostics, tuple(uses)
 
 
-def _used(use: syntax.Use) -> Source | None:
-    """What `use` names: a file beside the one that says it, or a shipped pack."""
-    own = sources.of_a_pack(use.span.file)
-    found = None if own else sources.beside(use.path, use.span.file)
-    name = use.path.split(".")[-1]
+def _used(path: str, file: str) -> Source | None:
+    """What `use path` in a file names: a file beside that one, or a shipped pack."""
+    found = None if sources.of_a_pack(file) else sources.beside(path, file)
+    name = path.split(".")[-1]
     return found or (sources.shipped_source(name) if name in shipped() else None)
 
 
