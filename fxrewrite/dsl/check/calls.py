@@ -35,13 +35,13 @@ def call(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Value:
     if "." in name:
         return _dotted(elab, e, scope, first)
     if name in DTYPES:
-        _no_rest(elab, e)
+        _no_rest(e)
         return _cast(elab, e, scope, first)
     if name in BUILTINS:
         if name not in REST:
-            _no_rest(elab, e)
+            _no_rest(e)
         return builtin(elab, e, scope, first)
-    _no_rest(elab, e)
+    _no_rest(e)
     if name in PREDICATES or name in elab.checker.natives:
         elab.checker.need_visible(name, scope.file, at)
         return predicate(elab, e, scope, first)
@@ -58,7 +58,7 @@ def call(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> Value:
     raise Problem("RW205", f"unknown op `{name}`", at, elsewhere.function_hint(name) or elab.checker.suggest(name))
 
 
-def _no_rest(elab: Elaborator, e: syntax.Call) -> None:
+def _no_rest(e: syntax.Call) -> None:
     if e.rest:
         place = e.func_span or e.span
         raise Problem("RW204", f"`...` stands in calls of torch ops, not of {e.func}", place, "remove `...`")

@@ -217,7 +217,7 @@ def _binary(elab: Elaborator, e: syntax.Binary, scope: Scope) -> Value:
     left, right = single(left), single(right)
     if any(isinstance(v, (*TERMS, Many)) for v in (left, right)):
         return _tensors(elab, e, left, right, scope)
-    a, b = (_operand_of_arithmetic(elab, v, part) for v, part in ((left, e.left), (right, e.right)))
+    a, b = (_operand_of_arithmetic(v, part) for v, part in ((left, e.left), (right, e.right)))
     kinds.must_not_divide_by_zero(e.op, b, e.right)
     return arithmetic(e.op, a, b)
 
@@ -236,7 +236,7 @@ def _tensors(elab: Elaborator, e: syntax.Binary, left: Value, right: Value, scop
     return typing.binary(elab.item, OPERATORS[e.op], a, b, e.span)
 
 
-def _operand_of_arithmetic(elab: Elaborator, value: Value, e: Any) -> Scalar:
+def _operand_of_arithmetic(value: Value, e: Any) -> Scalar:
     value = conditions.constant(value)
     plain = isinstance(value, Lit) and not conditions.number(value)
     if plain or not isinstance(value, SCALARS) or isinstance(value, Dtype | DtypeVar) or is_truth(value):
@@ -252,7 +252,7 @@ def _unary(elab: Elaborator, e: syntax.Unary, scope: Scope) -> Value:
         elab.present(value, "an operand of `-`", e.operand.span)
         elab.as_term(value, e.operand)
         return build.build(elab.item, "neg", {"x": value}, e.span)
-    value = _operand_of_arithmetic(elab, value, e.operand)
+    value = _operand_of_arithmetic(value, e.operand)
     if isinstance(value, Lit):
         return Lit(-value.value)
     return Size(dims.scale(value.dim, -1)) if isinstance(value, Size) else Apply("neg", (value,))
@@ -321,7 +321,7 @@ def _alternatives(elab: Elaborator, e: syntax.Alternatives, scope: Scope) -> Val
     if not all(isinstance(v, TERMS) for v in values):
         return OneOf(tuple(listed(v) if isinstance(v, Listed) else v for v in values))
     terms = [elab.as_term(v, c) for v, c in zip(values, e.choices)]
-    _same_names(elab, e, terms)
+    _same_names(e, terms)
     first = elab.item.type_of(terms[0])
     for term, choice in zip(terms[1:], e.choices[1:]):
         try:
@@ -331,7 +331,7 @@ def _alternatives(elab: Elaborator, e: syntax.Alternatives, scope: Scope) -> Val
     return elab.item.intern(Either(tuple(terms), first))
 
 
-def _same_names(elab: Elaborator, e: syntax.Alternatives, terms: list[Term]) -> None:
+def _same_names(e: syntax.Alternatives, terms: list[Term]) -> None:
     """RW219 where one alternative binds or captures what another does not."""
     found = [{o.name for o in operands_of(t)} | names_of(t) for t in terms]
     for other, names_there in zip(e.choices[1:], found[1:]):

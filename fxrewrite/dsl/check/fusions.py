@@ -47,7 +47,7 @@ def check_fusion(checker: Checker, f: syntax.Fusion) -> OpDef:
     """Signature and definition of a fusion: types, attributes and results follow from the definition."""
     item = Item(f.name, checker.places, f.span)
     elab = Elaborator(checker, item)
-    ops.unique(checker, f.span, f.params)
+    ops.unique(checker, f.params)
     own = tuple(checker.signatures.attribute(p) for p in f.params.attributes)
     item.own = {a.name: a for a in own}
     scope = Scope(item, f.span.file, matched=True)
@@ -71,9 +71,9 @@ def check_fusion(checker: Checker, f: syntax.Fusion) -> OpDef:
     checker.note_origins(f, item, zonk)
     checker.nesting[f.name] = item.nesting
     attributes = (*own, *(a if a.name == n else evolve(a, name=n) for n, a in item.captured.items()))
-    ops.possible(checker, requires, attributes, f.requires)
+    ops.possible(requires, attributes, f.requires)
     _determined(checker, f, operands, attributes)
-    results = _results(checker, f, outputs, terms)
+    results = _results(outputs, terms)
     case = Case("definition", terms, (), requires, named, span=f.span)
     properties(checker, f.properties, f.name, operands, attributes)
     return OpDef(
@@ -199,9 +199,7 @@ def _no_alternatives(f: syntax.Fusion) -> None:
 # ---- results and effects
 
 
-def _results(
-    checker: Checker, f: syntax.Fusion, outputs: list[tuple[str | None, Term, Any]], terms: tuple[Term, ...]
-) -> tuple[ResultInfo, ...]:
+def _results(outputs: list[tuple[str | None, Term, Any]], terms: tuple[Term, ...]) -> tuple[ResultInfo, ...]:
     infos: list[ResultInfo] = []
     for (name, _, text), term in zip(outputs, terms):
         name = name or "y"

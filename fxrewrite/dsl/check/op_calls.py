@@ -145,14 +145,10 @@ def _operands(
 ) -> tuple[Any, ...]:
     counted = _counted(elab, op, e, scope, first)
     elab.item.solver.origin = (f"the types of {op.name}", e.func_span or e.span)
-    return tuple(
-        _operand(elab, op, info, value, at, instance, scope) for info, (value, at) in zip(op.operands, counted)
-    )
+    return tuple(_operand(elab, op, info, value, at, instance) for info, (value, at) in zip(op.operands, counted))
 
 
-def _operand(
-    elab: Elaborator, op: OpDef, info: OperandInfo, value: Value, at: Any, instance: Instance, scope: Scope
-) -> Any:
+def _operand(elab: Elaborator, op: OpDef, info: OperandInfo, value: Value, at: Any, instance: Instance) -> Any:
     what = f"`{info.name}` of {op.name}"
     if info.star:
         return _list(elab, op, info, value, at, what, instance)

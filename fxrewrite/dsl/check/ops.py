@@ -51,7 +51,7 @@ MAX_ASKED = 6  # attributes whose combinations are tried
 
 def op_signature(checker: Checker, op: syntax.Op) -> OpDef:
     """The signature of an op, before its equations are looked at."""
-    unique(checker, op.span, op.params)
+    unique(checker, op.params)
     attrs = tuple(checker.signatures.attribute(p) for p in op.params.attributes)
     own = {a.name: a.type for a in attrs}
     operands = tuple(_operand(checker, p, own) for p in op.params.operands)
@@ -79,7 +79,7 @@ def op_signature(checker: Checker, op: syntax.Op) -> OpDef:
     return sig
 
 
-def unique(checker: Checker, span: syntax.Span, params: syntax.Params) -> None:
+def unique(checker: Checker, params: syntax.Params) -> None:
     """RW208 where two parameters have one name."""
     seen: set[str] = set()
     for p in (*params.operands, *params.attributes):
@@ -260,13 +260,11 @@ def with_requires(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
     elab, scope = op_scope(checker, sig)
     scope.add_parts(op.where)
     conds = elab.conditions(op.requires, scope)
-    possible(checker, conds, sig.attributes, op.requires)
+    possible(conds, sig.attributes, op.requires)
     return evolve(sig, requires=Zonk(elab.item)((*conds, *elab.item.solver.guards)))
 
 
-def possible(
-    checker: Checker, conds: tuple[Scalar, ...], attributes: tuple[Attribute, ...], texts: tuple[Any, ...]
-) -> None:
+def possible(conds: tuple[Scalar, ...], attributes: tuple[Attribute, ...], texts: tuple[Any, ...]) -> None:
     """RW404 where conditions can never hold together."""
     clash = never(conds, attributes)
     if clash is None or not texts:
@@ -306,7 +304,7 @@ def _equation(
         elab.item.solver.unify(want, elab.item.type_of(term), text.span, f"result `{r.name}` of {op.name}")
     zonk = Zonk(elab.item)
     terms = zonk(tuple(t for _, t, _ in outputs))
-    defaults = _defaults(checker, equation, sig, {*pins, *names_of((terms, conds))})
+    defaults = _defaults(equation, sig, {*pins, *names_of((terms, conds))})
     pins |= defaults
     guards = [*conds, *(conditions.negate(_holds(e, sig)) for e in earlier), *elab.item.solver.guards]
     made = tuple(conditions.conjuncts(conditions.substitute(zonk(g), pins) for g in guards))
@@ -342,7 +340,7 @@ def _refuse_unused(checker: Checker, op: syntax.Op, p: syntax.Param) -> None:
     raise Problem("RW221", f"the definition of {op.name} does not use `{p.name}`", place, "remove it, or use it")
 
 
-def _defaults(checker: Checker, equation: syntax.Equation, sig: OpDef, said_: set[str]) -> dict[str, Any]:
+def _defaults(equation: syntax.Equation, sig: OpDef, said_: set[str]) -> dict[str, Any]:
     """An equation that does not say an attribute stands for its default only; RW215 where it has none."""
     found: dict[str, Any] = {}
     for a in sig.attributes:

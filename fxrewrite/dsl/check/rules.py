@@ -75,8 +75,8 @@ def check_rule(checker: Checker, r: syntax.Rule, pack: syntax.Pack | None, order
     connected(r.left, lefts, named, item)
     operands = _bound_operands((*lefts, *(t for _, t in named)))
     attributes = (*item.own.values(), *(a if a.name == n else evolve(a, name=n) for n, a in item.captured.items()))
-    ops.possible(checker, guards, attributes, r.requires or r.right)
-    _nothing_dropped(checker, item, rights, r)
+    ops.possible(guards, attributes, r.requires or r.right)
+    _nothing_dropped(item, rights, r)
     check_effects(checker, r, lefts, rights, guards)
     check_samples(checker, r.samples, item.name, operands, attributes)
     return RuleDef(
@@ -114,7 +114,7 @@ def _left_scope(checker: Checker, r: syntax.Rule, item: Item, right_only: set[st
 def _declared(checker: Checker, r: syntax.Rule, item: Item, scope: Scope) -> None:
     """The parameters of a rule."""
     assert r.params is not None
-    ops.unique(checker, r.span, r.params)
+    ops.unique(checker, r.params)
     item.own = {p.name: checker.signatures.attribute(p) for p in r.params.attributes}
     for name in item.own:
         scope.names[name] = Ref(name)
@@ -243,7 +243,7 @@ def _carried(checker: Checker, r: syntax.Rule, name: str) -> bool:
     return False
 
 
-def _nothing_dropped(checker: Checker, item: Item, right: tuple[Term, ...], r: syntax.Rule) -> None:
+def _nothing_dropped(item: Item, right: tuple[Term, ...], r: syntax.Rule) -> None:
     """RW210: an attribute captured by omission must be taken by an op on the right."""
     taken = names_of(right)
     said = {v.name for v in names_in((r.left, r.where, r.requires))}

@@ -262,7 +262,7 @@ def split(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     size = shape[axis] if shape and type(axis) is int and axis < 0 and -axis <= len(shape) else None
     if not isinstance(size, Dim) or shape is None:
         return _torch_split(item, prim, x, values, span)
-    sizes = _chunks(item, values["chunks"], size, span) if prim == "chunk" else _sizes(item, values["sizes"], span)
+    sizes = _chunks(item, values["chunks"], span) if prim == "chunk" else _sizes(item, values["sizes"], span)
     total = dims.constant(0)
     for n in sizes:
         total = dims.add(total, n)
@@ -295,7 +295,7 @@ def _sizes(item: Item, given: Scalar, span: Span) -> list[Dim]:
     return [d for d in axes if isinstance(d, Dim)]
 
 
-def _chunks(item: Item, given: Scalar, size: Dim, span: Span) -> list[Dim]:
+def _chunks(item: Item, given: Scalar, span: Span) -> list[Dim]:
     """Equal parts: what does not divide is not this split."""
     count = getattr(given, "value", None)
     if type(count) is not int or not 1 <= count <= 64:
