@@ -54,6 +54,13 @@ BYTES: dict[str, int] = {
     **dict.fromkeys(("f32", "i32"), 4),
     **dict.fromkeys(("f64", "i64"), 8),
 }
+DTYPE_HINTS = {  # what other languages call dtypes
+    "bfloat16": "bf16", "float16": "f16", "half": "f16", "fp16": "f16", "float32": "f32", "float": "f32", "fp32": "f32",
+    "float64": "f64", "double": "f64", "fp64": "f64", "int8": "i8", "int16": "i16", "int32": "i32", "int": "i32",
+    "int64": "i64", "long": "i64", "uint8": "u8", "float8_e4m3fn": "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz",
+    "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0fnu",
+}  # fmt: skip
+SCALE_TILE = (128, 4)  # rows and columns of a tile of block scales: cuBLAS, "1D Block Scaling Factors Layout"
 
 
 def widens(narrow: str, wide: str) -> bool:

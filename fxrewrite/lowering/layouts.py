@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch._prims_common import make_contiguous_strides_for
 
-SCALE_TILE = (128, 4)  # rows and columns of a tile of block scales: cuBLAS, "1D Block Scaling Factors Layout"
+from fxrewrite.dsl.formats import SCALE_TILE
+
 TMA_ROWS = 4  # a TMA descriptor wants strides that are multiples of 16 bytes: four float32 scales
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fxrewrite.lowering.layouts import SCALE_TILE, stored_shape
+from fxrewrite.dsl.formats import SCALE_TILE
+from fxrewrite.lowering.layouts import stored_shape
 
 E2M1_MAX = 6.0
 

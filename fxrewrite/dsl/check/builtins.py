@@ -13,12 +13,6 @@ from fxrewrite.dsl.core import BINARY, UNARY, Lit
 
 REQUIRED: Any = object()
 DTYPES = "bf16 f16 f32 f64 e4m3fn e4m3fnuz e5m2 e8m0fnu i8 i16 i32 i64 u8 bool".split()
-DTYPE_HINTS = {
-    "bfloat16": "bf16", "float16": "f16", "half": "f16", "fp16": "f16", "float32": "f32", "float": "f32", "fp32": "f32",
-    "float64": "f64", "double": "f64", "fp64": "f64", "int8": "i8", "int16": "i16", "int32": "i32", "int": "i32",
-    "int64": "i64", "long": "i64", "uint8": "u8", "float8_e4m3fn": "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz",
-    "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0fnu",
-}  # fmt: skip
 
 
 @frozen

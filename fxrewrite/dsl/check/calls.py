@@ -9,7 +9,6 @@ from fxrewrite.dsl.check import arguments, build, defs, elsewhere, kinds, native
 from fxrewrite.dsl.check.builtins import (
     ATEN,
     BUILTINS,
-    DTYPE_HINTS,
     DTYPES,
     OF_LISTS,
     PREDICATES,
@@ -24,6 +23,7 @@ from fxrewrite.dsl.check.solver import as_dim
 from fxrewrite.dsl.check.terms import TERMS
 from fxrewrite.dsl.check.values import listed, single
 from fxrewrite.dsl.core import UNKNOWN, Apply, Dtype, Extern, Lit, Number, Operand, Ref, Size, Term, TorchCall, Wild
+from fxrewrite.dsl.formats import DTYPE_HINTS
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.expressions import Elaborator

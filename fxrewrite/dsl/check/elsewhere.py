@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fxrewrite.dsl.check.builtins import BUILTINS, DTYPE_HINTS, DTYPES
+from fxrewrite.dsl.check.builtins import BUILTINS, DTYPES
+from fxrewrite.dsl.formats import DTYPE_HINTS
 
 MODULES = ("torch", "F", "nn", "np", "numpy", "math", "tl", "triton", "jnp", "functional", "self")
 _FUNCTIONS = {

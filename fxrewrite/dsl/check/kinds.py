@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check import conditions
-from fxrewrite.dsl.check.builtins import DTYPE_HINTS, DTYPES
+from fxrewrite.dsl.check.builtins import DTYPES
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.scope import Item, Scope, Value
 from fxrewrite.dsl.check.terms import TERMS, names_of
 from fxrewrite.dsl.check.values import TRUTHS, said
 from fxrewrite.dsl.core import UNKNOWN, Apply, Dtype, DtypeVar, Lit, Number, Operand, Ref, Size
+from fxrewrite.dsl.formats import DTYPE_HINTS
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.expressions import Elaborator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from fxrewrite.dsl import dims, syntax
-from fxrewrite.dsl.check.builtins import BUILTINS, DTYPE_HINTS, DTYPES, FACTS, PREDICATES
+from fxrewrite.dsl.check.builtins import BUILTINS, DTYPES, FACTS, PREDICATES
 from fxrewrite.dsl.check.places import across
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.scope import Many, Part, Scope, Value
@@ -15,6 +15,7 @@ from fxrewrite.dsl.check.signatures import unknown_dtype
 from fxrewrite.dsl.check.terms import TERMS, names_of, operands_of
 from fxrewrite.dsl.core import UNKNOWN, Apply, Dtype, DtypeVar, Each, Extern, Operand, Ref, Size
 from fxrewrite.dsl.dims import Star
+from fxrewrite.dsl.formats import DTYPE_HINTS
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.expressions import Elaborator

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from fxrewrite.dsl.check import conditions
+from fxrewrite.dsl.check.builtins import DTYPES
 from fxrewrite.dsl.check.contradiction import never
 from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Problem
@@ -164,10 +165,7 @@ def _types_meet(a: RuleDef, b: RuleDef, names: Names) -> bool:
 def _dtypes(dtype: Any) -> set[str]:
     if isinstance(dtype, DtypeVar):
         return set(dtype.members)
-    return {dtype.name} if isinstance(dtype, Dtype) else set(ANY)
-
-
-ANY = "bf16 f16 f32 f64 e4m3fn e4m3fnuz e5m2 e8m0fnu i8 i16 i32 i64 u8 bool".split()
+    return {dtype.name} if isinstance(dtype, Dtype) else set(DTYPES)
 
 
 def same_right(a: RuleDef, b: RuleDef, names: Names) -> bool:

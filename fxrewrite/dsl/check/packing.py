@@ -16,8 +16,6 @@ from fxrewrite.dsl.core import Dtype, Ref, TensorType, Term
 from fxrewrite.dsl.dims import Dim, Shape, Star
 from fxrewrite.dsl.syntax import Span
 
-TILE = (128, 4)  # rows and columns of a tile of block scales: cuBLAS, "1D Block Scaling Factors Layout"
-
 
 def round_e2m1(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     """`round_e2m1(x)`: f32 to f32, one of the 16 values of E2M1."""
@@ -50,7 +48,7 @@ def swizzled(shape: Shape | None, span: Span) -> Shape | None:
         return None
     if len(shape) != 2 or isinstance(shape[0], Star):
         raise Problem("RW303", f"scales in tiles have two axes, not {show(shape)}", span, "`reshape(s, [T, _])`")
-    tiles = ((d, n) for d, n in zip(shape, TILE, strict=True) if isinstance(d, Dim))
+    tiles = ((d, n) for d, n in zip(shape, formats.SCALE_TILE, strict=True) if isinstance(d, Dim))
     return tuple(dims.combine("up", d, dims.constant(n)) for d, n in tiles)
 
 

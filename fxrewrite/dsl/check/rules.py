@@ -8,7 +8,7 @@ from attrs import evolve
 
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check import conditions, fusions, kinds, names, ops
-from fxrewrite.dsl.check.builtins import DTYPE_HINTS, OF_LISTS
+from fxrewrite.dsl.check.builtins import OF_LISTS
 from fxrewrite.dsl.check.connected import connected
 from fxrewrite.dsl.check.effects import check_effects
 from fxrewrite.dsl.check.expressions import Elaborator
@@ -37,6 +37,7 @@ from fxrewrite.dsl.core import (
     Term,
 )
 from fxrewrite.dsl.diagnostics import Related
+from fxrewrite.dsl.formats import DTYPE_HINTS
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.program import Checker

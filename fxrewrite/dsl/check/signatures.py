@@ -8,11 +8,12 @@ from typing import Any, cast
 from attrs import define, field
 
 from fxrewrite.dsl import dims, syntax
-from fxrewrite.dsl.check.builtins import DTYPE_HINTS, DTYPES
+from fxrewrite.dsl.check.builtins import DTYPES
 from fxrewrite.dsl.check.places import Places, names_in
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, DtypeVar, OpDef, OperandInfo, Ref, ResultInfo, TensorType
 from fxrewrite.dsl.dims import Dim, Star
+from fxrewrite.dsl.formats import DTYPE_HINTS
 
 _NO_ATTRIBUTES: Mapping[str, str] = {}
 ATTRIBUTE_TYPES = "int float bool str list group layout dtype".split()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fxrewrite.dsl.diagnostics import Diagnostic
+from fxrewrite.dsl.formats import DTYPE_HINTS
 from fxrewrite.dsl.reader.tokens import DOC, ESCAPE, OPEN_STRING, PRIME, SINGLE_QUOTED, UNKNOWN
 from fxrewrite.dsl.reader.trouble import CONDITIONS, LEAVES, Trouble
 
@@ -23,8 +24,6 @@ _INSTEAD_OF = {
     "is": "write `==` or `!=`",
     "if": "choose between equations with `when`",
 }
-_DTYPES = {"bfloat16": "bf16", "float16": "f16", "half": "f16", "float32": "f32", "float": "f32", "float64": "f64",
-           "int8": "i8", "int32": "i32", "int64": "i64", "uint8": "u8", "float8_e4m3fn": "e4m3fn"}  # fmt: skip
 _WORD_FOR = {"&&": "and", "||": "or", "!": "not"}
 
 
@@ -99,7 +98,7 @@ def other_type(trouble: Trouble) -> Diagnostic | None:
     at, before = trouble.at, trouble.near(-1)
     colon = trouble.near(-2).kind in (":", "->")
     if at.kind == "DOTNAME" and colon and before.text in ("torch", "np", "numpy", "jnp", "tl"):
-        name = _DTYPES.get(at.text[1:], at.text[1:])
+        name = DTYPE_HINTS.get(at.text[1:], at.text[1:])
         return trouble.says("RW129", "a dtype has a short name here", f"write `{name}[*B, D]`", before, at)
     if at.text == "<" and colon and before.text in ("tensor", "memref", "vector"):
         return trouble.says("RW129", "a type is a dtype with dims", "write `f32[4, D]`", before, at)
