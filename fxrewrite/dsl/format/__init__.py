@@ -14,13 +14,11 @@ from attrs import frozen
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.diagnostics import Diagnostic
 from fxrewrite.dsl.format.items import pieces_of
-from fxrewrite.dsl.format.pieces import Position
+from fxrewrite.dsl.format.pieces import INDENT, Position
 from fxrewrite.dsl.format.render import render
 from fxrewrite.dsl.format.same import same
 from fxrewrite.dsl.format.trivia import Source, Trivia, behind, scan, weave
 from fxrewrite.dsl.parse import parse
-
-_INDENT = "  "  # of a comment behind an item
 
 
 class Unfaithful(Exception):
@@ -69,7 +67,7 @@ def format_file(file: syntax.File) -> str:
         own = _own(item, near)
         pieces, rest = weave(pieces_of(item, source), near[:own])
         text += "" if file.source else _documentation(item)
-        text += render(pieces) + behind(rest, _INDENT) + "\n"
+        text += render(pieces) + behind(rest, " " * INDENT) + "\n"
         text += "".join(one.text + "\n" for one in near[own:])
     text = text.strip("\n")
     return text + "\n" if text else ""

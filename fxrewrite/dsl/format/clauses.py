@@ -10,10 +10,9 @@ from attrs import evolve, frozen
 
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.format.expressions import Layout, arguments, bracketed, choices, listed, number, quoted
-from fxrewrite.dsl.format.pieces import CLOSE, Break, Open, Part, Piece, Position
+from fxrewrite.dsl.format.pieces import CLOSE, INDENT, Break, Open, Part, Piece, Position
 from fxrewrite.dsl.format.trivia import Source
 
-BODY_INDENT = 2
 _APART = "   "  # sets `when` off from what it chooses
 # Clauses that a list of nodes is the value of, in their order where no source has another, and what each is called.
 _CLAUSES = {
@@ -99,7 +98,7 @@ def _bind(node: syntax.Bind, source: Source) -> list[Piece]:
 def equation(node: syntax.Equation, source: Source, blanks: int = 0) -> list[Piece]:
     """`= e when c`, with so many blanks more before `when` where it is one line."""
     body = [*outputs(node.outputs, source), *when(node.when, source, Break(_APART + " " * blanks))]
-    return [Open("all", BODY_INDENT), *body, CLOSE]
+    return [Open("all", INDENT), *body, CLOSE]
 
 
 # ---- forms and providers
@@ -114,7 +113,7 @@ def _provider(keyword: str) -> Layout:
         if isinstance(node, syntax.Impl) and node.contract is not None:
             head += [" contract ", Part(node.contract)]
         body = [*where(node.where, source, Break(keeps=True)), *when(node.when, source, Break(_APART, keeps=True))]
-        return [Open("all", BODY_INDENT), Open("all"), *head, *_spelling(node, source), CLOSE, *body, CLOSE]
+        return [Open("all", INDENT), Open("all"), *head, *_spelling(node, source), CLOSE, *body, CLOSE]
 
     return layout
 

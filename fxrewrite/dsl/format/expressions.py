@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.format.pieces import CLOSE, Anchor, Break, Open, Part, Piece, Position
+from fxrewrite.dsl.format.pieces import CLOSE, INDENT, Anchor, Break, Open, Part, Piece, Position
 from fxrewrite.dsl.format.trivia import Source
 
 # How tightly an expression binds, as in `grammar.lark`.
@@ -17,9 +17,6 @@ PIPE, OR, AND, NOT, TEST, SUM, TERM, MINUS, POSTFIX, ATOM = range(10)
 _BINARY = {
     "or": OR, "and": AND, "+": SUM, "-": SUM, "*": TERM, "/": TERM, "//": TERM, "%": TERM, "@": TERM,
 }  # fmt: skip
-_INDENT = 2
-_SIGNATURE_INDENT = 2
-
 
 Layout = Callable[[Any, Source], list[Piece]]
 
@@ -50,7 +47,7 @@ def bracketed(
     if not nodes:
         return [opening, *last, closing]
     first = Break("", source.start(nodes[0]))
-    return [opening, Open("fill", _INDENT), first, *listed(nodes, source, level), *last, Anchor(end), CLOSE, closing]
+    return [opening, Open("fill", INDENT), first, *listed(nodes, source, level), *last, Anchor(end), CLOSE, closing]
 
 
 def choices(value: Sequence[syntax.Node] | str, source: Source, end: Position | None = None) -> list[Piece]:
@@ -98,7 +95,7 @@ def _binary(node: syntax.Binary, source: Source) -> list[Piece]:
     steps: list[syntax.Binary] = [node]
     while isinstance(left := steps[-1].left, syntax.Binary) and _BINARY[left.op] == level:
         steps.append(left)
-    pieces: list[Piece] = [Open("all", _INDENT), Part(steps[-1].left, level)]
+    pieces: list[Piece] = [Open("all", INDENT), Part(steps[-1].left, level)]
     for step in reversed(steps):
         before = source.before(step.right)
         pieces += [Break(before=before), f"{step.op} ", Part(step.right, level + 1)]
@@ -126,7 +123,7 @@ def _unary(node: syntax.Unary, source: Source) -> list[Piece]:
 
 
 def _compare(node: syntax.Compare, source: Source) -> list[Piece]:
-    pieces: list[Piece] = [Open("all", _INDENT), Part(node.first, SUM)]
+    pieces: list[Piece] = [Open("all", INDENT), Part(node.first, SUM)]
     for operator, operand in node.rest:
         pieces += [Break(before=source.before(operand)), f"{operator} ", Part(operand, SUM)]
     return [*pieces, CLOSE]
@@ -140,7 +137,7 @@ def _pipe(node: syntax.Pipe, source: Source) -> list[Piece]:
     steps = [node]
     while isinstance(left := steps[-1].left, syntax.Pipe):
         steps.append(left)
-    pieces: list[Piece] = [Open("all", _INDENT), Part(steps[-1].left)]
+    pieces: list[Piece] = [Open("all", INDENT), Part(steps[-1].left)]
     for step in reversed(steps):
         stage: list[Piece] = [step.stage.func] if step.bare else _call(step.stage, source)
         pieces += [Break(before=source.before(step.stage)), "|> ", *stage]
@@ -174,7 +171,7 @@ def _slice(node: syntax.Slice, source: Source) -> list[Piece]:
 
 
 def _alternatives(node: syntax.Alternatives, source: Source) -> list[Piece]:
-    pieces: list[Piece] = ["(", Open("all", _INDENT), Break("", source.start(node.choices[0]))]
+    pieces: list[Piece] = ["(", Open("all", INDENT), Break("", source.start(node.choices[0]))]
     for index, choice in enumerate(node.choices):
         if index:
             pieces += [Break(before=source.before(choice)), "| "]
@@ -206,8 +203,7 @@ def _param(node: syntax.Param, source: Source) -> list[Piece]:
 
 def _params(node: syntax.Params, source: Source) -> list[Piece]:
     """Operands, then attributes on a line of their own where all together are too long."""
-    source = source
-    pieces: list[Piece] = ["(", Open("all", _SIGNATURE_INDENT)]
+    pieces: list[Piece] = ["(", Open("all", INDENT)]
     if node.operands:
         pieces += [Open("fill"), Break("", source.start(node.operands[0])), *listed(node.operands, source), CLOSE]
     if node.attributes:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.format.clauses import (
-    BODY_INDENT,
     CLAUSES,
     Clause,
     clause_list,
@@ -17,14 +16,14 @@ from fxrewrite.dsl.format.clauses import (
     where,
 )
 from fxrewrite.dsl.format.expressions import EXPRESSIONS, Layout, binding, bracketed, listed, quoted
-from fxrewrite.dsl.format.pieces import CLOSE, Break, Open, Part, Piece
+from fxrewrite.dsl.format.pieces import CLOSE, INDENT, Break, Open, Part, Piece
 from fxrewrite.dsl.format.render import WIDTH, flat_width
 from fxrewrite.dsl.format.trivia import Source
 
 # An item that has one of these is never one line.
 _TALL = frozenset({"form", "impl", "property", "sample", "ref"})
-_ITEM = Open("all", BODY_INDENT)
-_TALL_ITEM = Open("always", BODY_INDENT)
+_ITEM = Open("all", INDENT)
+_TALL_ITEM = Open("always", INDENT)
 _NEXT = Break(keeps=True)
 
 
@@ -81,7 +80,7 @@ def _equations(nodes: Sequence[syntax.Equation], source: Source) -> list[list[Pi
     widths = [flat_width(flattened(outputs(node.outputs, source), source)) for node in nodes]
     blanks = [max(widths) - width for width in widths]
     aligned = [equation(node, source, more) for node, more in zip(nodes, blanks, strict=True)]
-    if all(BODY_INDENT + flat_width(flattened(pieces, source)) <= WIDTH for pieces in aligned):
+    if all(INDENT + flat_width(flattened(pieces, source)) <= WIDTH for pieces in aligned):
         return aligned
     return [equation(node, source) for node in nodes]
 

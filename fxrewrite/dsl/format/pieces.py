@@ -11,6 +11,7 @@ from attrs import frozen
 from fxrewrite.dsl.syntax import Node
 
 Position = tuple[int, int]  # line and column of a source, from 1
+INDENT = 2  # spaces
 
 
 @frozen
