@@ -5,6 +5,7 @@ A problem is (reason, expected, found), as events say it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,16 +13,16 @@ import torch
 from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import Dtype, DtypeVar, OpDef, OperandInfo, Ref, Size
 from fxrewrite.dsl.dims import Star
-from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.dtypes import DTYPES, NAMES, to_graph
 from fxrewrite.patterns.forms import Pattern
-from fxrewrite.patterns.state import UNSET, State, lookup
+from fxrewrite.patterns.sizes import known
+from fxrewrite.patterns.state import POP, UNSET, State, bind, lookup
 from fxrewrite.patterns.values import Value
 
 Problem = tuple[str, Any, Any]
 
 
-def fits(pattern: Pattern, o: OperandInfo, s: State) -> tuple[str, Any, Any] | None:
+def fits(pattern: Pattern, o: OperandInfo, s: State) -> Problem | None:
     """Does what an operand is bound to have its declared type? Binds dims and classes."""
     at = pattern.slots.index[o.name]
     value = s.v[at]
@@ -38,17 +39,17 @@ def fits(pattern: Pattern, o: OperandInfo, s: State) -> tuple[str, Any, Any] | N
     return fits_type(pattern, o, value, s)
 
 
-def fits_type(pattern: Pattern, o: OperandInfo, value: Value, s: State) -> tuple[str, Any, Any] | None:
+def fits_type(pattern: Pattern, o: OperandInfo, value: Value, s: State) -> Problem | None:
     """Has a value the declared type of an operand?"""
     type_, slots = o.type, pattern.slots
     if isinstance(type_.dtype, DtypeVar):
         if NAMES.get(value.dtype) not in type_.dtype.members:
             return "dtype", f"{o.name}: {type_}", value.dtype
-        if not _set(s, slots("dtype:" + type_.dtype.key), value.dtype):
+        if not bind(s, slots("dtype:" + type_.dtype.key), value.dtype):
             return "dtype", f"{o.name}: {type_}", value.dtype
     elif isinstance(type_.dtype, Dtype) and value.dtype != DTYPES[type_.dtype.name]:
         return "dtype", f"{o.name}: {type_}", value.dtype
-    if isinstance(type_.dtype, Ref) and not _set(s, slots(type_.dtype.name), value.dtype):
+    if isinstance(type_.dtype, Ref) and not bind(s, slots(type_.dtype.name), value.dtype):
         return "dtype", f"{o.name}: {type_}", value.dtype
     if type_.shape is None or _fits_shape(pattern, type_.shape, value.shape, s):
         return None
@@ -63,7 +64,7 @@ def _fits_shape(pattern: Pattern, declared: tuple[Any, ...], shape: tuple[Any, .
     cut = len(shape) - len(tail)
     if cut < 0 or (cut and star is None):
         return False
-    if star is not None and not _set(s, pattern.slots("star:" + star.name), tuple(shape[:cut])):
+    if star is not None and not bind(s, pattern.slots("star:" + star.name), tuple(shape[:cut])):
         return False
     return all(_fits_dim(pattern, d, x, s) for d, x in zip(tail, shape[cut:], strict=True))
 
@@ -71,31 +72,25 @@ def _fits_shape(pattern: Pattern, declared: tuple[Any, ...], shape: tuple[Any, .
 def _fits_dim(pattern: Pattern, dim: Any, size: Any, s: State) -> bool:
     if dim.number is not None:
         return dim.number == size
-    find = lookup(pattern.slots, s)
-
-    def known(name: str) -> Any:
-        found = find("dim:" + name)
-        found = find(name) if found is UNKNOWN else found
-        return None if found is UNKNOWN or type(found) is Value else found
-
+    have_of = partial(known, lookup(pattern.slots, s))
     if dim.name is not None:
-        have = known(dim.name)
-        return _set(s, pattern.slots("dim:" + dim.name), size) if have is None else have == size
-    if all(known(n) is not None for n in dims.names(dim)):
-        return dims.evaluate(dim, known) == size
-    solved = dims.solve(dim, known, size)
+        have = have_of(dim.name)
+        return bind(s, pattern.slots("dim:" + dim.name), size) if have is None else have == size
+    if all(have_of(n) is not None for n in dims.names(dim)):
+        return dims.evaluate(dim, have_of) == size
+    solved = dims.solve(dim, have_of, size)
     if solved is None:
         s.deferred.append((Size(dim), size))
-        s.trail.append(-1)
+        s.trail.append(POP)
         return True
     name, numerator, divisor = solved
     remainder = numerator % divisor if divisor != 1 else 0
     if remainder != 0:
         return False
-    return _set(s, pattern.slots("dim:" + name), numerator // divisor if divisor != 1 else numerator)
+    return bind(s, pattern.slots("dim:" + name), numerator // divisor if divisor != 1 else numerator)
 
 
-def attribute_fits(a: Any, value: Any) -> tuple[str, Any, Any] | None:
+def attribute_fits(a: Any, value: Any) -> Problem | None:
     """Has a captured attribute its declared type and a value of its domain?"""
     if value is UNSET or type(value) is Value:
         return None if value is not UNSET and a.type == "float" else ("other constant", f"a value of {a.name}", None)
@@ -111,13 +106,3 @@ def attribute_fits(a: Any, value: Any) -> tuple[str, Any, Any] | None:
         if value not in allowed:
             return "other constant", f"{a.name} in {allowed}", value
     return None
-
-
-def _set(s: State, at: int, value: Any) -> bool:
-    while at >= len(s.v):  # a name that only types mention
-        s.v.append(UNSET)
-    if s.v[at] is UNSET:
-        s.v[at] = value
-        s.trail.append(at)
-        return True
-    return s.v[at] == value

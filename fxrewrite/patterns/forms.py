@@ -129,11 +129,13 @@ def compile_pattern(
 
 
 def type_names(operands: tuple[OperandInfo, ...]) -> list[str]:
-    """The slots that the types of operands bind: dims, leading axes, classes."""
+    """The slots that the types of operands bind: dims, leading axes, classes, dtypes."""
     out: list[str] = []
     for o in operands:
         if isinstance(o.type.dtype, DtypeVar):
             out.append("dtype:" + o.type.dtype.key)
+        elif isinstance(o.type.dtype, Ref):
+            out.append(o.type.dtype.name)
         for d in o.type.shape or ():
             out += ["star:" + d.name] if isinstance(d, Star) else ["dim:" + n for n in sorted(dims.names(d))]
     return out

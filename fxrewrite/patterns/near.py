@@ -27,6 +27,7 @@ from fxrewrite.dsl.core import (
 from fxrewrite.patterns.construct import construct
 from fxrewrite.patterns.dialect import VIEWS, called
 from fxrewrite.patterns.events import Event, source_line
+from fxrewrite.patterns.fitting import Problem
 from fxrewrite.patterns.forms import Library, Pattern
 from fxrewrite.patterns.state import State, Trace
 from fxrewrite.patterns.values import Value
@@ -160,9 +161,9 @@ def _behind(value: Value) -> list[Value]:
     return out
 
 
-def _problems(sweep: Sweep, pattern: Pattern, v: Value, trace: Trace) -> list[tuple[str, Any, Any]]:
+def _problems(sweep: Sweep, pattern: Pattern, v: Value, trace: Trace) -> list[Problem]:
     """What complete matches of the anchor at `v` fail on; `trace` notes how far the others came."""
-    problems: list[tuple[str, Any, Any]] = []
+    problems: list[Problem] = []
 
     def emit(p: Pattern, s: State) -> bool:
         mark = len(s.trail)
@@ -193,7 +194,7 @@ def _readers(nodes: list[Any]) -> list[Any]:
     return list(out)
 
 
-def _undetermined(sweep: Sweep, pattern: Pattern, s: State) -> tuple[str, Any, Any] | None:
+def _undetermined(sweep: Sweep, pattern: Pattern, s: State) -> Problem | None:
     """The first further output that what the first one binds does not lead to."""
     for term in pattern.outputs[1:] if pattern.each is None else ():
         if not isinstance(construct(sweep, pattern, term, s), Value):

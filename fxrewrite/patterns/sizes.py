@@ -13,6 +13,7 @@ from fxrewrite.dsl.scalars import UNKNOWN, size
 from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.state import UNSET, Slots, State, lookup
+from fxrewrite.patterns.values import Value
 
 
 def settle(s: State, slots: Slots) -> bool:
@@ -26,7 +27,7 @@ def settle(s: State, slots: Slots) -> bool:
         for expr, value in list(s.deferred):
             if not isinstance(expr, Size):
                 continue
-            solved = dims.solve(expr.dim, partial(_known, find), value)
+            solved = dims.solve(expr.dim, partial(known, find), value)
             if solved is None:
                 continue
             name, numerator, divisor = solved
@@ -40,11 +41,12 @@ def settle(s: State, slots: Slots) -> bool:
     return True
 
 
-def _known(find: Callable[[str], Any], name: str) -> Any:
+def known(find: Callable[[str], Any], name: str) -> Any:
+    """What a name in a size is bound to: a dim, or an attribute that is a constant; None where it is open."""
     found = find("dim:" + name)
     if found is UNKNOWN:
         found = find(name)
-    return None if found is UNKNOWN else found
+    return None if found is UNKNOWN or type(found) is Value else found
 
 
 def evaluate_shape(shape: tuple[Any, ...], env: SiteEnv) -> tuple[Any, ...] | None:
