@@ -175,3 +175,36 @@ def test_doubled() -> None:
     assert doubled(value_of(lambda f: f.cos(), freqs)) is None
     assert doubled(torch.cat([freqs, freqs], -1)) is True
     assert doubled(freqs) is False
+
+
+def test_a_native_is_asked_at_each_site(listing: dict[str, Any]) -> None:
+    """Two operands of one type are two questions: a native may look at the value itself."""
+    listing["mylib:gain"] = Listed("mylib:gain", lambda x: {"x": 2.0, "y": 3.0}.get(str(x.attrs[0]), 0.0))
+    file = file_of(
+        'native gain(x: lowp[*B, D]) -> float from "mylib:gain"\n'
+        "fusion amplified(x: lowp[*B, D]) = exp(abs(x) * gain(x))\n"
+    )
+
+    def model(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.exp(x.abs() * 2.0), torch.exp(y.abs() * 2.0)
+
+    gm = capture.make_fx_graph(model, (X, X.clone()))
+    for node, name in zip(gm.graph.find_nodes(op="placeholder"), "xy", strict=True):
+        node.target = name
+    with record() as log:
+        make_pass(make_config([file], providers=["op"]))(gm.graph)
+    assert [e.fired for e in log.events if e.rule == "amplified" and e.fired] == [True]
+
+
+def test_a_native_that_changes_changes_the_pass(tmp_path: Path, listing: dict[str, Any]) -> None:
+    def uuid(body: str) -> Any:
+        path = tmp_path / "mylib.py"
+        path.write_text(f"def f(n):\n    return {body}\n")
+        scope: dict[str, Any] = {}
+        exec(compile(path.read_text(), str(path), "exec"), scope)
+        listing["mylib:f"] = Listed("mylib:f", scope["f"])
+        file = file_of('native f(n: int) -> bool from "mylib:f"\nfusion g(x) = silu(x) |> silu requires f(D)\n')
+        return make_pass(make_config([file])).uuid()
+
+    assert uuid("n > 1") == uuid("n > 1")
+    assert uuid("n > 1") != uuid("n > 2")

@@ -92,6 +92,42 @@ def test_what_cannot_be_read_is_no_empty_file(tmp_path: Path, monkeypatch: pytes
     assert [d.code for d in packs.check_packs(["odd.rw"])[1]] == ["RW131"]
 
 
+def test_what_nests_too_deep_to_store_is_checked_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "deep.rw"
+    parts = ",\n  ".join(f"a{i} = exp(a{i - 1})" for i in range(1, 400))
+    path.write_text(f"fusion deep(x: f32[*B, D]) = a399 where a0 = exp(x),\n  {parts}\n")
+    for _ in range(2):
+        program, found = packs.check_packs([str(path)])
+        assert found == [] and program.ops["deep"].results[0].name == "a399"
+
+
+def test_a_file_over_the_limit_is_not_read_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "long.rw"
+    path.write_bytes(b"# padding\r\n" * (sources.MAX_BYTES // 11 + 1) + b"fusion f(x) = nonsense(x)\r\n")
+    assert [d.code for d in packs.check_packs([str(path)])[1]] == ["RW130"]
+
+
+def test_a_file_called_as_a_shipped_one_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("patterns/vocab").mkdir(parents=True)
+    Path("patterns/norm_quant.rw").write_text(LINE)
+    Path("patterns/vocab/mine.rw").write_text(
+        "use helper\nfusion ours(x: lowp[*B, D], s) = relu(x) |> quant_fp8_static(s)\n"
+    )
+    Path("patterns/vocab/helper.rw").write_text("def half(x: f32[*B, D]) = x * 0.5\n")
+    program, found = packs.check_packs(["default", "patterns/norm_quant.rw", "patterns/vocab/mine.rw"])
+    assert found == []
+    assert {"norm_quant.mine", "mine.ours", "norm_quant.rms_norm_fp8"} <= {r.full_name for r in program.rules}
+
+
+def test_a_file_given_by_another_name_than_use_finds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("b.rw").write_text(LINE)
+    Path("a.rw").write_text("use b (mine)\nfusion f(x, s) = mine(x, s)\n")
+    assert checked(monkeypatch, "a.rw", str(tmp_path / "b.rw"))[1] == 1
+    assert checked(monkeypatch, "a.rw", str(tmp_path / "b.rw"))[1] == 0
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +89,7 @@ def _is_whole(base: Base) -> bool:
     return all(d.code not in UNREADABLE for d in base.diagnostics)
 
 
-@cache
+@lru_cache(maxsize=64)
 def parsed(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
     """The items of a text, and what is wrong with it."""
     if source.trouble is not None:
@@ -152,7 +152,8 @@ def used_files(
 
     These are what `use` names, and the packs of the ops for which `impl f.name` and `form f.name` stand.
     """
-    have = {sources.identity(f.path) for f in files}
+    given = {sources.identity(f.path) for f in files}
+    have = set(given)
     out: list[syntax.File] = []
     diagnostics: list[Diagnostic] = []
     uses: list[tuple[str, str, str]] = []
@@ -166,6 +167,8 @@ def used_files(
                 f"shipped packs: {', '.join(shipped())}; a file `{use.path.replace('.', '/')}{SUFFIX}` beside this one"
             )
             diagnostics.append(Diagnostic("RW002", f"`use` of an unknown pack `{use.path}`", use.span, hint))
+            continue
+        if sources.identity(source.name) in given:
             continue
         uses.append((use.path, use.span.file, source.name))
         if sources.identity(source.name) in have:

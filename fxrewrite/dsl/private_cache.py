@@ -25,7 +25,11 @@ def load(name: str) -> Any:
         if not _is_ours(os.lstat(folder / name), stat.S_ISREG):
             return None
         digest, _, body = (folder / name).read_bytes().partition(b"\n")
-        return json.loads(body) if digest == _digest(body) else None
+        if digest != _digest(body):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(folder / name)  # `prune` keeps what was used last
+        return json.loads(body)
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -41,7 +45,7 @@ def store(name: str, value: Any) -> None:
 
 
 def prune(pattern: str, keep: int) -> None:
-    """Remove all but the `keep` newest of the values whose names match a glob pattern."""
+    """Remove all but the `keep` last used of the values whose names match a glob pattern."""
     folder = _folder()
     if folder is None:
         return

@@ -11,10 +11,13 @@ business. So a rule file cannot import a module: installing a package is what al
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import logging
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, distributions
+from pathlib import Path
 from typing import Any
 
 from fxrewrite.dsl.check.terms import walk
@@ -63,11 +66,26 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
         return None
 
 
+def named(parts: Iterable[Any]) -> list[str]:
+    """The natives that terms and conditions name, by source."""
+    found = {p.op.removeprefix(MARK) for p in walk(tuple(parts)) if isinstance(p, Apply) and p.op.startswith(MARK)}
+    return sorted(found)
+
+
+def state_of(source: str) -> tuple[str, str]:
+    """What tells one state of a native from another: its source, and a digest of the file that defines it."""
+    found = function(NATIVES, source)
+    try:
+        path = inspect.getsourcefile(inspect.unwrap(found)) if found is not None else None
+    except TypeError:  # it is not written in Python
+        path = None
+    text = Path(path).read_bytes() if path is not None and Path(path).is_file() else b""
+    return source, hashlib.sha256(text).hexdigest()
+
+
 def missing(conditions: Iterable[Any]) -> str | None:
     """The first native in conditions that no installed package registered, as a line for people."""
-    for part in walk(tuple(conditions)):
-        if isinstance(part, Apply) and part.op.startswith(MARK):
-            source = part.op.removeprefix(MARK)
-            if function(NATIVES, source) is None:
-                return f'no installed package registers the native "{source}"'
+    for source in named(conditions):
+        if function(NATIVES, source) is None:
+            return f'no installed package registers the native "{source}"'
     return None

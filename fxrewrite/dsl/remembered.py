@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -35,8 +36,9 @@ def remembered(kind: type[T], sources: Iterable[Source], make: Callable[[], T], 
         return found
     made = make()
     if keep(made):
-        private_cache.store(name, encode((kind.__name__, *attrs.astuple(made, recurse=False))))
-        private_cache.prune("checked-*.json", KEPT)
+        with contextlib.suppress(RecursionError):  # what nests too deep for the stack at hand is not stored
+            private_cache.store(name, encode((kind.__name__, *attrs.astuple(made, recurse=False))))
+            private_cache.prune("checked-*.json", KEPT)
     return made
 
 
@@ -53,7 +55,9 @@ def _read(kind: type[T], name: str) -> T | None:
 
 @cache
 def _code() -> bytes:
-    """What tells one state of the code of this package from another: its files, their sizes and times."""
+    """What tells one state of the code of this package from another: its files."""
     files = sorted(p for p in Path(__file__).parent.rglob("*") if p.suffix in {".py", ".lark", ".json"})
-    found = [(str(p), s.st_size, s.st_mtime_ns) for p in files for s in (p.stat(),)]
-    return repr(found).encode()
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.digest()

@@ -82,21 +82,17 @@ def read(path: Path, shown: str | None = None) -> Source:
         if path.exists() and not path.is_file():  # a folder, a pipe: reading one may never end
             what = "a folder: give its files" if path.is_dir() else "no file"
             return Source(name, "", _trouble("RW001", name, f"cannot read {name}: it is {what}"))
-        return Source(name, _text(path))
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            return Source(name, "", _trouble("RW130", name, "a file has at most 128 KB", "split it"))
+        return Source(name, data.decode("utf-8").replace("\r\n", "\n"))
     except OSError as error:
         return Source(name, "", _trouble("RW001", name, f"cannot read {name}: {error.strerror}"))
     except UnicodeDecodeError:
         return Source(name, "", _trouble("RW131", name, f"{name} is not UTF-8 text"))
     except ValueError:  # a NUL in the name
         return Source(name, "", _trouble("RW001", name, "cannot read a file of such a name"))
-
-
-def _text(path: Path) -> str:
-    """The text of a file; of one that is too long only what shows that it is."""
-    with path.open("rb") as file:
-        data = file.read(MAX_BYTES + 1)
-    text = data.decode("utf-8", "ignore" if len(data) > MAX_BYTES else "strict")
-    return text.replace("\r\n", "\n")
 
 
 def place_beside(path: str, file: str) -> Path:
@@ -114,7 +110,7 @@ def beside(path: str, file: str) -> Source | None:
         inside = found.is_file() and found.resolve().is_relative_to(folder.resolve())
     except (OSError, ValueError, RuntimeError):
         return None
-    return read(found) if inside else None
+    return read(found, _shown(str(found))) if inside else None
 
 
 def _trouble(code: str, name: str, message: str, hint: str = "") -> Diagnostic:
@@ -142,9 +138,14 @@ def _source(name: str) -> Source | None:
     if place is not None:
         return None if place == "vocabulary" else shipped_source(place)
     if name.endswith(SUFFIX) or os.path.isfile(name):
-        return read(Path(name))
+        return read(Path(name), _shown(name))
     hint = closest(name, shipped()) or f"shipped packs: {', '.join(shipped())}; a file ends in .rw"
     return Source(name, "", _trouble("RW002", name, f"no pack is called `{name}`", hint))
+
+
+def _shown(name: str) -> str:
+    """The name that places in a file carry. Those of shipped files are `patterns/...`: that of another gets a `./`."""
+    return "./" + name if name.startswith("patterns/") else name
 
 
 def _place_of(path: Path) -> str | None:

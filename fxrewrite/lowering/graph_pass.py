@@ -16,7 +16,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph
 
 import fxrewrite
-from fxrewrite.dsl import digest
+from fxrewrite.dsl import digest, registered
 from fxrewrite.dsl.core import Program, Result
 from fxrewrite.lowering import library
 from fxrewrite.lowering.config import Config, machine_facts
@@ -69,7 +69,8 @@ class RewritePass(CustomGraphPass):
         ops = [(name, digest.of(program, op)) for name, op in sorted(program.ops.items())]
         settings = (config.level, sorted(config.flags.items()), config.providers, config.allow_relaxed, config.tokens)
         versions = (fxrewrite.__version__, torch.__version__, sorted(machine_facts().items()))
-        text = repr((rules, ops, settings, versions, _engine_digest()))
+        natives = [registered.state_of(source) for source in registered.named(_parts(program))]
+        text = repr((rules, ops, settings, versions, natives, _engine_digest()))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _log(self, run: Run) -> None:
@@ -97,6 +98,14 @@ class RewritePass(CustomGraphPass):
             for off in self.off()
             if off.name in names
         ]
+
+
+def _parts(program: Program) -> list[Any]:
+    """Every term and condition of a program."""
+    rules = [(r.left, r.right, r.guards, r.prefer, r.decreasing) for r in program.rules]
+    cases = [c for op in program.ops.values() for c in (*op.equations, *op.forms, *op.impls)]
+    spelled = [(c.outputs, c.guards, c.pins, tuple(t for _, t in c.named)) for c in cases]
+    return [*rules, *spelled, *(op.requires for op in program.ops.values()), *(p.when for p in program.packs.values())]
 
 
 def _engine_digest() -> str:

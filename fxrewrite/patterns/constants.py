@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from fxrewrite.dsl import dims
+from fxrewrite.dsl.check.terms import walk
 from fxrewrite.dsl.core import Apply, Dtype, DtypeVar, Lit, Operand, Ref, Size, Wild
 from fxrewrite.dsl.dims import Star
+from fxrewrite.dsl.registered import MARK
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.patterns.guards import SiteEnv, same
 from fxrewrite.patterns.state import POP, UNSET, Slots, State, bind
-from fxrewrite.patterns.values import Symbol, Value
+from fxrewrite.patterns.values import Symbol, Value, constant_key
 
 
 class Constants:
@@ -64,16 +66,19 @@ class Constants:
 
     def computed(self, x: Any) -> Callable[[Any, State], bool]:
         """An expression: compared where its names are bound, else kept for later. Its value is remembered for the
-        values of its names.
+        values of its names, unless a native is asked: that may look at a tensor itself.
         """
         names = [self.slots(n) for n in names_of(x)]
-        known: dict[Any, Any] = {}
+        known: dict[Any, Any] | None = None if any(_is_native(part) for part in walk(x)) else {}
 
         def unify(v: Any, s: State) -> bool:
-            key = tuple([_known_by(s.v[n]) for n in names])
-            have = known.get(key, UNSET)
-            if have is UNSET:
-                have = known[key] = self.env(s).value(x)
+            if known is None:
+                have = self.env(s).value(x)
+            else:
+                key = tuple([_known_by(s.v[n]) for n in names])
+                have = known.get(key, UNSET)
+                if have is UNSET:
+                    have = known[key] = self.env(s).value(x)
             if have is UNKNOWN:
                 s.deferred.append((x, plain(v)))
                 s.trail.append(POP)
@@ -125,7 +130,11 @@ def names_of(x: Any) -> list[str]:
 
 def _known_by(bound: Any) -> Any:
     """What a computed constant can depend on: of a tensor its type, which keeps no graph alive."""
-    return (bound.dtype, bound.shape) if type(bound) is Value else bound
+    return (bound.dtype, bound.shape) if type(bound) is Value else constant_key(bound)
+
+
+def _is_native(part: Any) -> bool:
+    return isinstance(part, Apply) and part.op.startswith(MARK)
 
 
 def plain(v: Any) -> Any:
