@@ -7,6 +7,7 @@ from typing import Any
 
 from fxrewrite.cli.conclusions import as_object, as_text
 from fxrewrite.cli.options import Misuse
+from fxrewrite.cli.providers import device, providers_of
 from fxrewrite.dsl import packs
 from fxrewrite.dsl.check.problem import closest
 from fxrewrite.dsl.check.terms import calls_of
@@ -19,10 +20,10 @@ from fxrewrite.dsl.wording import text
 def describe(name: str, given: Sequence[Any], config: Any) -> dict[str, Any]:
     """What is known of `name` in the shipped packs and in those given, as JSON. Raises Misuse where nothing is."""
     program, _, origins = packs.check_and_tell([*packs.shipped(), *(p for p in given if p != "default")])
-    rules = [r for r in program.rules if name in (r.name, r.full_name)]
+    rules = program.rules_called(name)
     op = program.ops.get(name.rpartition(".")[2] if rules else name)
     if not rules and op is None:
-        known = {*program.ops, *(r.name for r in program.rules), *(r.full_name for r in program.rules)}
+        known = program.ops.keys() | program.rule_names()
         raise Misuse(
             f"no op, fusion or rule is called {name!r}", closest(name, known) or "`fxrewrite packs` lists them"
         )
@@ -38,18 +39,10 @@ def describe(name: str, given: Sequence[Any], config: Any) -> dict[str, Any]:
 
 def _op(program: Program, op: OpDef, config: Any, signature: bool) -> dict[str, Any]:
     """An op: its text, how it is spelled, what runs it, what uses it; its signature where nothing else tells it."""
-    import torch
-
-    from fxrewrite.lowering.providers import candidates
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     made: dict[str, Any] = {
         "op": op.name, "place": str(op.span or ""), "doc": op.doc, "forms": _forms(program, op, config),
-        "definition": [_source(program, c.span) for c in op.equations], "device": device,
-        "providers": [
-            {"name": c.name, "on": c.on, "reason": c.reason} for c in candidates(op, device, config.allow_relaxed)
-        ],
-        "used_by": _users(program, op.name),
+        "definition": [_source(program, c.span) for c in op.equations], "device": device(),
+        "providers": providers_of(op, config), "used_by": _users(program, op.name),
     }  # fmt: skip
     if signature:
         made["operands"] = [{"name": o.name, "type": str(o.type) + ("?" if o.optional else "")} for o in op.operands]

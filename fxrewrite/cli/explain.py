@@ -32,10 +32,10 @@ def command(rule: str, program: str, config: Any, as_json: bool) -> None:
     from fxrewrite.lowering.config import rule_status
 
     rules = load_rules(config, as_json)
-    chosen = [r for r in rules.rules if rule in (r.name, r.full_name)]
+    chosen = rules.rules_called(rule)
     if not chosen:
-        names = {r.name for r in rules.rules} | {r.full_name for r in rules.rules}
-        raise Misuse(f"no rule is called {rule!r}", closest(rule, names) or "`fxrewrite packs` lists them")
+        hint = closest(rule, rules.rule_names()) or "`fxrewrite packs` lists them"
+        raise Misuse(f"no rule is called {rule!r}", hint)
     log = rewritten(load_program(program, rules), rules, config)
     off = {r.full_name: s for r in chosen if not (s := rule_status(rules, r, config)).on}
     if as_json:

@@ -7,6 +7,8 @@ from typing import Any
 import click
 
 from fxrewrite.cli.options import console, json_option, load_rules, print_json, settings
+from fxrewrite.cli.providers import device, providers_of
+from fxrewrite.dsl.check.terms import calls_of
 
 
 @click.command("packs")
@@ -34,16 +36,14 @@ def command(name: str | None, config: Any, as_json: bool) -> None:
 
 def describe(rules: Any, config: Any) -> dict[str, Any]:
     """Everything that `packs` shows, as a JSON object."""
-    import torch
     from torch._inductor import config as inductor
 
     from fxrewrite.cli import off_packs
     from fxrewrite.dsl import packs as files
     from fxrewrite.lowering.config import check_flags
-    from fxrewrite.lowering.providers import candidates, unknown_names
+    from fxrewrite.lowering.providers import unknown_names
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    emitted = sorted({op for r in rules.rules for op in _calls(r.right)})
+    emitted = sorted({call.op for r in rules.rules for call in calls_of(r.right)})
     return {
         "level": config.level,
         "flags": dict(config.flags),
@@ -51,14 +51,8 @@ def describe(rules: Any, config: Any) -> dict[str, Any]:
         "packs": [_pack(rules, name, config) for name in _names(rules)],
         "providers": {
             "order": list(config.providers),
-            "device": device,
-            "ops": {
-                name: [
-                    {"name": c.name, "on": c.on, "reason": c.reason}
-                    for c in candidates(rules.ops[name], device, config.allow_relaxed)
-                ]
-                for name in emitted
-            },
+            "device": device(),
+            "ops": {name: providers_of(rules.ops[name], config) for name in emitted},
         },
         "keeps_roundings": bool(inductor.emulate_precision_casts),
         "shipped": {name: name in files.DEFAULT for name in files.shipped()},
@@ -98,24 +92,6 @@ def _pack(rules: Any, name: str | None, config: Any) -> dict[str, Any]:
         "stage": pack.stage if pack else "fuse",
         "rules": shown,
     }
-
-
-def _calls(terms: Any) -> set[str]:
-    """The declared ops that terms call."""
-    from fxrewrite.dsl.core import Result
-
-    found: set[str] = set()
-    todo = list(terms)
-    while todo:
-        term = todo.pop()
-        if isinstance(term, tuple):
-            todo += term
-        elif isinstance(term, Result):
-            found.add(term.call.op)
-            todo += term.call.args
-        elif hasattr(term, "args"):
-            todo += term.args
-    return found
 
 
 # ---- as text

@@ -86,15 +86,13 @@ class Conclusions:
 
 def found(program: Program, name: str) -> list[RuleDef | OpDef]:
     """The rules called `name` (`pack.rule`, or the bare name), else the fusion that no rule makes."""
-    rules: list[RuleDef | OpDef] = [r for r in program.rules if name in (r.name, r.full_name)]
     op = program.ops.get(name)
-    return rules or ([op] if op is not None and op.is_fusion else [])
+    return [*program.rules_called(name)] or ([op] if op is not None and op.is_fusion else [])
 
 
 def names(program: Program) -> set[str]:
     """What `found` finds."""
-    fusions = {n for n, op in program.ops.items() if op.is_fusion}
-    return {r.name for r in program.rules} | {r.full_name for r in program.rules} | fusions
+    return program.rule_names() | {n for n, op in program.ops.items() if op.is_fusion}
 
 
 def conclude(program: Program, item: RuleDef | OpDef, origins: Origins) -> Conclusions:

@@ -417,6 +417,14 @@ class Program:
     dtypes: dict[str, tuple[str, ...]]
     sources: dict[str, str] = field(repr=False, factory=dict[str, str])
 
+    def rules_called(self, name: str) -> list[RuleDef]:
+        """The rules whose name, alone or as `pack.rule`, is `name`."""
+        return [r for r in self.rules if name in (r.name, r.full_name)]
+
+    def rule_names(self) -> set[str]:
+        """Every name that a rule is called by."""
+        return {name for r in self.rules for name in (r.name, r.full_name)}
+
 
 # ---- primitives: name -> (tensor arguments, parameters). One line each; consumers have one table from name to meaning.
 
