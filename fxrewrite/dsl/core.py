@@ -78,6 +78,9 @@ class Size:
     dim: Dim
 
 
+MARK = "native:"  # before the source of a native, in the `op` of an `Apply`
+
+
 @frozen(cache_hash=True)
 class Apply:
     """An operation on scalars and terms: arithmetic, comparisons (`==`), `and or not`, `is_none`, `finfo.max`, `dtype`,

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from fxrewrite.dsl.check.terms import walk
-from fxrewrite.dsl.core import Apply
+from fxrewrite.dsl.core import MARK, Apply
+from fxrewrite.dsl.scalars import UNKNOWN
 
 NATIVES, REFS = "fxrewrite.natives", "fxrewrite.refs"
-MARK = "native:"  # before the source, in the `op` of an `Apply`
 
 logger = logging.getLogger(__name__)
 
@@ -51,19 +51,20 @@ def function(group: str, source: str) -> Callable[..., Any] | None:
 
 
 def call(name: str, args: tuple[Any, ...]) -> Any:
-    """What a native says; None where it cannot be told: it is not registered, says None, or raises.
+    """What a native says; UNKNOWN where it is not registered, says None, or raises.
 
     `name`: the `op` of an `Apply` of it. A tensor comes as the caller has it: `patterns.values.Value` of a graph,
     `torch.Tensor` of an evaluation. Lists are tuples, dtypes are `core.Dtype`.
     """
     native = function(NATIVES, name.removeprefix(MARK))
     if native is None:
-        return None
+        return UNKNOWN
     try:
-        return native(*args)
+        found = native(*args)
     except Exception as error:  # noqa: BLE001  it is another package's; unknown means no
         logger.warning("%s raised %s: %s; its condition counts as unknown", name, type(error).__name__, error)
-        return None
+        return UNKNOWN
+    return UNKNOWN if found is None else found
 
 
 def named(parts: Iterable[Any]) -> list[str]:

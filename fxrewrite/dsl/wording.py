@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fxrewrite.dsl import dims
-from fxrewrite.dsl.core import Apply, Ref, Size
+from fxrewrite.dsl.core import MARK, Apply, Ref, Size
 from fxrewrite.dsl.scalars import UNKNOWN, Env
 
 
@@ -36,7 +36,7 @@ def _fact(op: str, args: list[str]) -> str:
         return f"{args[0]}.{name}"
     if kind == "finfo" and len(args) == 1:
         return f"finfo({args[0]}).{name}"
-    return f"{op.rpartition(':')[2]}({', '.join(args)})" if op.startswith("native:") else ""
+    return f"{op.rpartition(':')[2]}({', '.join(args)})" if op.startswith(MARK) else ""
 
 
 def text(found: Any) -> str:

@@ -84,8 +84,7 @@ class Torch(Algebra):
     def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
         """`contiguous(x)`, or a native; what else there is can only a graph tell."""
         if name.startswith(registered.MARK):
-            found = registered.call(name, args)
-            return UNKNOWN if found is None else found
+            return registered.call(name, args)
         return args[0].is_contiguous() if name == "contiguous" and isinstance(args[0], Tensor) else UNKNOWN
 
     def decide(self, op: str, left: Any, right: Any) -> Any:

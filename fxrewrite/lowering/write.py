@@ -129,8 +129,7 @@ class Primitives(Algebra):
     def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
         """`contiguous(x)`, or a native about numbers and names."""
         if name.startswith(registered.MARK) and not any(isinstance(a, Node) for a in args):
-            found = registered.call(name, args)
-            return UNKNOWN if found is None else found
+            return registered.call(name, args)
         val = _val(args[0]) if name == "contiguous" else None
         return self.has_layout(val, "row") if isinstance(val, torch.Tensor) else UNKNOWN
 

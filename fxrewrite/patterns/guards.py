@@ -140,7 +140,6 @@ class SiteEnv(ValueEnv):
     def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
         """A question that the graph answers, or a native."""
         if name.startswith(registered.MARK):
-            found = registered.call(name, args)
-            return UNKNOWN if found is None else found
+            return registered.call(name, args)
         asked = None if self.predicates is None else self.predicates.get(name)
         return UNKNOWN if asked is None else asked(*args)

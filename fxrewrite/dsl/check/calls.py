@@ -22,7 +22,21 @@ from fxrewrite.dsl.check.scope import Listed, Many, Scope, Value
 from fxrewrite.dsl.check.solver import as_dim
 from fxrewrite.dsl.check.terms import TERMS
 from fxrewrite.dsl.check.values import listed, single
-from fxrewrite.dsl.core import UNKNOWN, Apply, Dtype, Extern, Lit, Number, Operand, Ref, Size, Term, TorchCall, Wild
+from fxrewrite.dsl.core import (
+    MARK,
+    UNKNOWN,
+    Apply,
+    Dtype,
+    Extern,
+    Lit,
+    Number,
+    Operand,
+    Ref,
+    Size,
+    Term,
+    TorchCall,
+    Wild,
+)
 from fxrewrite.dsl.formats import DTYPE_HINTS
 
 if TYPE_CHECKING:
@@ -182,7 +196,7 @@ def predicate(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> V
     args = tuple(_plain(v) for v in values)
     if e.func == "up":
         return _up(args, e)
-    return Apply(f"native:{native.source}" if native else e.func, args)
+    return Apply(MARK + native.source if native else e.func, args)
 
 
 def _up(args: tuple[Any, ...], e: syntax.Call) -> Value:

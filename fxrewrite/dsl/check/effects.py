@@ -9,7 +9,7 @@ from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check.places import outputs_span, parts_of
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.terms import calls_of, walk
-from fxrewrite.dsl.core import Apply, Call, Operand, Ref, Scalar, Term
+from fxrewrite.dsl.core import MARK, Apply, Call, Operand, Ref, Scalar, Term
 from fxrewrite.dsl.diagnostics import Related
 from fxrewrite.dsl.wording import said
 
@@ -59,8 +59,8 @@ def _keys(call: Call, operands: list[str]) -> dict[str, str]:
 def _rank_independent(r: syntax.Rule, guards: tuple[Scalar, ...]) -> None:
     for guard in guards:
         for part in walk(guard):
-            if isinstance(part, Apply) and (part.op in OF_A_RANK or part.op.startswith("native:")):
-                shown = part.op.removeprefix("native:")
+            if isinstance(part, Apply) and (part.op in OF_A_RANK or part.op.startswith(MARK)):
+                shown = part.op.removeprefix(MARK)
                 place = next(
                     (e.span for e in r.requires if _mentions(e, part.op)), r.requires[-1].span if r.requires else r.span
                 )

@@ -11,7 +11,7 @@ from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.scope import Item, Scope, Value
 from fxrewrite.dsl.check.terms import TERMS, names_of
 from fxrewrite.dsl.check.values import TRUTHS, said
-from fxrewrite.dsl.core import UNKNOWN, Apply, Dtype, DtypeVar, Lit, Number, Operand, Ref, Size
+from fxrewrite.dsl.core import MARK, UNKNOWN, Apply, Dtype, DtypeVar, Lit, Number, Operand, Ref, Size
 from fxrewrite.dsl.formats import DTYPE_HINTS
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def _of_attribute(item: Item, name: str) -> str | None:
 def _of_operation(elab: Elaborator, value: Apply) -> str | None:
     if value.op.startswith("finfo."):
         return "number"
-    if value.op.startswith("native:"):
-        found = [n for n in elab.checker.natives.values() if f"native:{n.source}" == value.op]
+    if value.op.startswith(MARK):
+        found = [n for n in elab.checker.natives.values() if value.op == MARK + n.source]
         return found[0].result.name if found else None
     if value.op == "shape" and len(value.args) == 2:
         return "int"  # x.shape[d]

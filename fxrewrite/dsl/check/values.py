@@ -8,7 +8,7 @@ from fxrewrite.dsl import dims, syntax
 from fxrewrite.dsl.check import conditions
 from fxrewrite.dsl.check.scope import Listed, Many, Value
 from fxrewrite.dsl.check.solver import as_dim
-from fxrewrite.dsl.core import Apply, Lit, Ref, Scalar, Size
+from fxrewrite.dsl.core import MARK, Apply, Lit, Ref, Scalar, Size
 
 
 def single(value: Value) -> Value:
@@ -39,9 +39,7 @@ def is_condition(value: Value) -> bool:
     """May it be true or false?"""
     if isinstance(value, Lit):
         return isinstance(value.value, bool)
-    return isinstance(value, Ref) or (
-        isinstance(value, Apply) and (value.op in TRUTHS or value.op.startswith("native:"))
-    )
+    return isinstance(value, Ref) or (isinstance(value, Apply) and (value.op in TRUTHS or value.op.startswith(MARK)))
 
 
 def arithmetic(op: str, left: Any, right: Any) -> Scalar:
