@@ -1,8 +1,8 @@
-"""Every IR in one primitive language: which torch op is which primitive, read and written.
+"""Every IR in one primitive language: which torch op is which primitive. `writers.py` is the way back.
 
 `READERS` maps an op to the function that numbers it; whatever has none is an opaque value of all its arguments, by
-schema. So an argument that is not a default makes an op another op. Dialects differ in how they write a cast, a clamp
-and a reshape; `Dialect` is detected from a graph and writes primitives back.
+schema. So an argument that is not a default makes an op another op. IRs spell a cast, a clamp or a reshape each in its
+own way; here the spellings become one.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Given:
 
 @frozen
 class TorchOp:
-    """A call of a torch op. `results`: where it stands alone as a form or provider, the the results of that op."""
+    """A call of a torch op. `results`: where it stands alone as a form or provider, the results of that op."""
 
     func: str
     at: syntax.Span
