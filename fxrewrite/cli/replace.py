@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
-import tempfile
 from pathlib import Path
+
+from fxrewrite.dsl import atomic
 
 
 def replace(path: Path, text: str) -> None:
@@ -18,14 +18,4 @@ def replace(path: Path, text: str) -> None:
     target = path.resolve(strict=True)
     if not os.access(target, os.W_OK):  # a rename would not ask
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    mode = stat.S_IMODE(target.stat().st_mode)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        os.chmod(temporary, mode)
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    atomic.write(target, text.encode(), stat.S_IMODE(target.stat().st_mode))

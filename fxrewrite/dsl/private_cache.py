@@ -15,6 +15,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from fxrewrite.dsl import atomic
+
 
 def load(name: str) -> Any:
     """The value stored under `name` (a file name), or None."""
@@ -41,7 +43,7 @@ def store(name: str, value: Any) -> None:
         return
     body = json.dumps(value, separators=(",", ":")).encode()
     with contextlib.suppress(OSError):
-        _write(folder / name, _digest(body) + b"\n" + body)
+        atomic.write(folder / name, _digest(body) + b"\n" + body)
 
 
 def prune(pattern: str, keep: int) -> None:
@@ -53,20 +55,6 @@ def prune(pattern: str, keep: int) -> None:
         found = sorted(folder.glob(pattern), key=lambda p: p.lstat().st_mtime_ns, reverse=True)
         for path in found[keep:]:
             path.unlink(missing_ok=True)
-
-
-def _write(path: Path, content: bytes) -> None:
-    import tempfile  # only a cold start pays for it
-
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")  # with mode 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def _folder() -> Path | None:
