@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import fxrewrite
 from fxrewrite.cli import cli
 from fxrewrite.dsl.parse import parse
-from fxrewrite.lowering.draft import draft, trace
+from fxrewrite.lowering.draft import Undraftable, draft, trace
 
 SIZES = {8: "T", 256: "D"}
 BF16 = torch.bfloat16
@@ -56,6 +56,10 @@ def shared(x: Tensor, s: Tensor) -> tuple[Tensor, ...]:
     return (scale * s, (x.float() / scale).clamp(-448, 448).to(torch.float8_e4m3fn), scale)
 
 
+def composite(x: Tensor, w: Tensor) -> Tensor:
+    return F.rms_norm(x, (256,), w, 1e-6) + F.gelu(x, approximate="tanh")
+
+
 def vector(n: int = 256) -> Tensor:
     return torch.randn(n, dtype=BF16)
 
@@ -71,6 +75,7 @@ CASES: dict[str, tuple[Callable[..., object], list[Tensor]]] = {
     "rotate": (rotate, [rows(), rows(), rows()]),
     "steps": (steps, [rows()]),
     "shapes": (shapes, [rows()]),
+    "composite": (composite, [rows(), vector()]),
     "shared": (shared, [rows(), torch.ones(1)]),
 }
 
@@ -82,6 +87,11 @@ def drafted(function: Callable[..., object], args: list[Tensor]) -> str:
 def test_ops_of_the_vocabulary_are_written_as_such() -> None:
     assert drafted(*CASES["norm_quant"]) == "fusion drafted(x, y, z) = rms_norm(x, y) |> quant_fp8_static(z)\n"
     assert drafted(*CASES["gate"]) == "fusion drafted(x) = silu_and_mul(x)\n"
+
+
+def test_what_has_no_literal_is_said() -> None:
+    with pytest.raises(Undraftable, match="inf"):
+        drafted(lambda x: x * float("inf"), [rows()])
 
 
 def test_the_rest_is_written_in_primitives_with_types_and_names() -> None:

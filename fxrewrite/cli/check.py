@@ -47,6 +47,8 @@ def command(
 
         if how not in ("text", "json"):
             raise click.UsageError("--explain writes text or JSON")
+        if bind or modules:
+            raise click.UsageError("--explain tells what the text means: leave --bind and --import out")
         explain(named, rule, how == "json")
         return
     bind = bind or bool(modules)

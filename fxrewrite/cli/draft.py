@@ -128,7 +128,8 @@ def _sizes(inputs: Sequence[Input]) -> dict[int, str]:
 def _heading(function: str, parameters: Sequence[str], inputs: Sequence[Input]) -> str:
     pairs = zip(parameters, inputs, strict=True)
     shown = [f"{p} = {i.value!r}" if i.dtype is None else f"{p}: {i.dtype}{list(i.sizes)}" for p, i in pairs]
-    return f"# Drafted from {function} on {', '.join(shown)}: what was one number in the trace is one here.\n"
+    carried = "sizes and numbers of the trace stand here, attributes of ops are carried"
+    return f"# Drafted from {function} on {', '.join(shown)}: {carried}.\n"
 
 
 def _laid_out(text: str) -> str:

@@ -120,7 +120,8 @@ def check_and_tell(packs: Iterable[Pack]) -> tuple[Program, list[Diagnostic], Or
     files, wrong = _files(list(packs))
     used, more, _ = used_files(files)
     words = [parsed(s)[0] for s in sources.vocabulary_sources()]
-    program, found, origins = tell((*words, *used, *files), [f.path for f in files])
+    names = {f.path for f in (*used, *files)}
+    program, found, origins = tell((*words, *used, *files), [f.path for f in files], lambda: _names_elsewhere(names))
     return program, _in_order(program, (*wrong, *more, *found)), origins
 
 

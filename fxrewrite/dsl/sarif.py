@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def _result(d: Diagnostic, index: int) -> dict[str, Any]:
 
 def _place(span: Span) -> dict[str, Any]:
     path = Path(span.file)
-    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    uri = "file://" + quote(os.fsencode(path.as_posix())) if path.is_absolute() else quote(os.fsencode(path.as_posix()))
     region = {"startLine": span.line, "startColumn": span.column,
               "endLine": span.end_line, "endColumn": span.end_column}  # fmt: skip
     return {"artifactLocation": {"uri": uri}, "region": region}

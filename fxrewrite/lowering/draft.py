@@ -7,6 +7,7 @@ most of the graph; anything else is written in primitives. The only place of the
 from __future__ import annotations
 
 import keyword
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 from fxrewrite.dsl.check.builtins import RESERVED
+from fxrewrite.dsl.core import PRIMITIVES
 from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
 from fxrewrite.lowering.engine import truth_of
@@ -51,7 +53,9 @@ def trace(function: Callable[..., Any], args: Sequence[Any]) -> GraphModule:
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         # a copy of each: two arguments that are one tensor would become one input
         fakes = [mode.from_tensor(a.detach().clone()) for a in args if isinstance(a, torch.Tensor)]
-        return make_fx(called, decomposition_table=select_decomp_table(), tracing_mode="real")(*fakes)
+        traced = make_fx(called, decomposition_table=select_decomp_table(), tracing_mode="real")(*fakes)
+        # some decompositions write in place: what they wrote is traced again, without
+        return make_fx(torch.func.functionalize(traced, remove="mutations"), tracing_mode="real")(*fakes)
 
 
 def draft(gm: GraphModule, name: str, parameters: Sequence[str], sizes: Mapping[int, str]) -> str:
@@ -219,8 +223,9 @@ class _Writer:
             return f"{op}({self.text(args[0])[0]}, {axis}, keepdim={self.constant(keepdim)})", ATOM
         if op == "cat":
             return f"cat([{', '.join(self.text(a)[0] for a in args)}], {', '.join(map(self.constant, attrs))})", ATOM
-        if "." in op or "::" in op or any(not _plain(a) for a in args):
-            raise Undraftable(f"the graph calls {op}, which the language has no word for")
+        if op not in PRIMITIVES or any(not _plain(a) for a in args):
+            called = args[0].op if op == "getitem" else op
+            raise Undraftable(f"the graph calls {called}, which rules do not match by a word of the language")
         attrs = (attrs,) if op == "permute" else attrs
         inside = [self.text(a)[0] for a in args] + [self.constant(a) for a in attrs]
         return f"{op}({', '.join(inside)})", ATOM
@@ -257,8 +262,10 @@ class _Writer:
             return NAMES[c]
         if isinstance(c, tuple | list):
             return f"[{', '.join(map(self.constant, c))}]"
-        if isinstance(c, int | float | str):
-            return f'"{c}"' if isinstance(c, str) else repr(c)
+        if isinstance(c, str):
+            return f'"{c}"'
+        if isinstance(c, int) or (isinstance(c, float) and math.isfinite(c)):
+            return repr(c)
         raise Undraftable(f"{c!r} has no spelling in the language")
 
 

@@ -12,7 +12,10 @@ from attrs import field, frozen
 from fxrewrite.dsl.schemas.schema import Argument, Schema, parse
 from fxrewrite.dsl.schemas.snapshot import Remark, Snapshot, read
 
-REGISTER = ("torch._prims", "torch.distributed._functional_collectives", "torch.distributed._symmetric_memory")
+REGISTER = (
+    "torch._prims", "torch._inductor.inductor_prims", "torch.distributed._functional_collectives",
+    "torch.distributed._symmetric_memory",
+)  # fmt: skip
 _SYMBOLIC = re.compile(r"\bSym(?=Int\b|Float\b|Bool\b)")
 
 

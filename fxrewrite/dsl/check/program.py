@@ -286,10 +286,10 @@ def check(
 
 
 def check_and_tell(
-    files: Iterable[syntax.File], firing: Iterable[str]
+    files: Iterable[syntax.File], firing: Iterable[str], elsewhere: Callable[[], dict[str, str]]
 ) -> tuple[Program, list[Diagnostic], dict[syntax.Span, dict[Scalar, Origin]]]:
     """Check files, and say of each item what its derived guards come from."""
-    checker, program, found = _checked(list(files), set(firing), dict[str, str], None, Snapshot())
+    checker, program, found = _checked(list(files), set(firing), elsewhere, None, Snapshot())
     return program, found, checker.origins
 
 
