@@ -155,6 +155,18 @@ def cpu_seconds(code: str, *args: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("args", [["check"], ["check", "--json"], ["--help"], ["fmt", "-"]], ids=" ".join)
+def test_output_that_cannot_be_written_is_one_line(args: list[str]) -> None:
+    command = [sys.executable, "-m", "fxrewrite", *args]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, input="fusion f(x) = silu(x)\n", text=True, check=False
+        )
+    assert ended.returncode == 2
+    assert ended.stderr == "fxrewrite: No space left on device\n"
+
+
 def test_as_a_module() -> None:
     command = [sys.executable, "-m", "fxrewrite", "check", "nothing_of_this_name"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -161,6 +161,13 @@ def test_packs_tells_of_a_rule_that_makes_no_op() -> None:
     assert "rule norm_quant.norm_fans_out" in text and "kept: others may use it" in text and "providers" not in text
 
 
+def test_packs_of_a_pack_and_a_factory_that_takes_arguments() -> None:
+    result = run("packs", "norm_quant")
+    assert result.exit_code == 2 and "`fxrewrite packs --packs norm_quant` shows it" in result.stderr
+    result = run("explain", "rms_norm_fp8", "textwrap:indent")
+    assert result.exit_code == 2 and "textwrap:indent takes text, prefix" in result.stderr
+
+
 def test_packs_of_a_name_that_nothing_has() -> None:
     result = run("packs", "rms_nrm")
     assert result.exit_code == 2 and "did you mean `rms_norm`?" in result.stderr

@@ -115,6 +115,21 @@ def test_two_definitions_of_one_name_are_two_ops() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "x"),
+    [
+        ("op off(x: f32[T, D], w: f32[D]) -> (y: f32[T, 1])\n  = x @ w\n", [torch.ones(2, 3), torch.ones(3)]),
+        ("op off(x: bf16[*B, D]) -> (y: bf16[*B, D])\n  = permute(x, [1, 0])\n", [torch.ones(2, 3).bfloat16()]),
+        ("op off(x: i32[T, D]) -> (y: i32[T, 1])\n  = sum(x, -1, keepdim=true)\n", [torch.ones(2, 3).int()]),
+    ],
+    ids=["shape", "order", "dtype"],
+)
+def test_a_definition_that_is_not_of_the_declared_type_is_an_error(text: str, x: list[Tensor]) -> None:
+    """What the checker cannot see is seen when the op runs: its fake kernel has promised the declared type."""
+    with pytest.raises(EvaluationError, match="off: `y` is .* declared"):
+        op_for(program(text), "off")(*x)
+
+
 def test_what_an_op_calls_is_part_of_its_definition() -> None:
     text = (
         "op inner(x: lowp[*B, D]) -> lowp[*B, D]\n  = x {} x\nop outer(x: lowp[*B, D]) -> lowp[*B, D]\n  = inner(x)\n"

@@ -208,3 +208,19 @@ def test_a_native_that_changes_changes_the_pass(tmp_path: Path, listing: dict[st
 
     assert uuid("n > 1") == uuid("n > 1")
     assert uuid("n > 1") != uuid("n > 2")
+
+
+def test_a_native_in_the_requirements_of_a_fusion_lets_it_fire(listing: dict[str, Any]) -> None:
+    file = file_of(
+        'native large(n: int) -> bool from "mylib:large"\n'
+        "fusion asked(x: lowp[*B, D]) = exp(abs(x) * 2.0) requires large(rows(x))\n"
+    )
+
+    def fired(answer: bool) -> bool:
+        listing["mylib:large"] = Listed("mylib:large", lambda n: answer)
+        gm = capture.make_fx_graph(lambda x: torch.exp(x.abs() * 2.0), (X,))
+        with record() as log:
+            make_pass(make_config([file], providers=["op"]))(gm.graph)
+        return any(e.fired for e in log.events)
+
+    assert fired(True) and not fired(False)

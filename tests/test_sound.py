@@ -153,3 +153,28 @@ def test_an_impl_with_arguments_that_the_op_does_not_take_is_not_used() -> None:
         with fxrewrite.record() as log:
             fxrewrite.rewrite(graph, [_pack(text)], providers=["mine", "op"])
     assert [e.by for e in log.events if e.fired] == ["op"]
+
+
+def test_a_declared_layout_of_an_operand_is_held() -> None:
+    file = _pack(
+        'op kcol(x: f32[T, D; "col"]) -> f32[T, D]\n  = x * 2.0 + x\nrule to_columns: x + x * 1.5 => kcol(x)\n'
+    )
+    pass_ = make_pass(make_config([file], providers=["op"], strict=True))
+
+    def fired(x: Tensor) -> bool:
+        gm = make_fx_graph(lambda x: x + x * 1.5, (x,))
+        with fxrewrite.record() as log:
+            pass_(gm.graph)
+        return any(e.fired for e in log.events)
+
+    assert not fired(torch.randn(4, 8))
+    assert not fired(torch.randn(8, 4)[:, ::2])
+
+
+def test_a_provider_is_not_given_another_layout_than_it_declares() -> None:
+    file = _pack('fusion twice(x: f32[T, D; "col"]) = x + x * 1.5\n')
+    pass_ = make_pass(make_config([file], providers=["op"], strict=True))
+    gm = make_fx_graph(lambda x: x + x * 1.5, (torch.randn(4, 8),))
+    with fxrewrite.record() as log:
+        pass_(gm.graph)
+    assert [e.reason for e in log.events if e.rule == "twice"] == ["strides"]

@@ -6,9 +6,13 @@ asked for is imported: help, `check` and `fmt` start without torch.
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 
 import click
+
+from fxrewrite.cli.exits import MISUSE
 
 VERBS: dict[str, str] = {
     "check": "Check files of rules; without files, the shipped packs.",
@@ -56,5 +60,11 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line. Exit code 0, 1 for findings, 2 for misuse."""
-    cli(prog_name="fxrewrite")
+    """Run the command line. Exit code 0, 1 for findings, 2 for misuse and for output that cannot be written."""
+    try:
+        cli(prog_name="fxrewrite", standalone_mode=True)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written would fail again at exit
+        sys.stderr.write(f"fxrewrite: {error.strerror or error}\n")
+        sys.exit(MISUSE)

@@ -24,7 +24,7 @@ def explain(named: Sequence[str], rule: str, as_json: bool) -> None:
     program, diagnostics, origins = packs.check_and_tell(named)
     chosen = found(program, rule)
     if not chosen:
-        _nothing_known(rule, diagnostics, program.sources, names(program))
+        _nothing_known(rule, as_json, diagnostics, program.sources, names(program))
     made = [conclude(program, item, origins) for item in chosen]
     if as_json:
         print_json({"rule": rule, "conclusions": [as_object(c) for c in made]})
@@ -32,14 +32,19 @@ def explain(named: Sequence[str], rule: str, as_json: bool) -> None:
         click.echo("\n\n".join(map(as_text, made)))
 
 
-def _nothing_known(rule: str, diagnostics: Sequence[Diagnostic], texts: dict[str, str], known: Iterable[str]) -> None:
+def _nothing_known(
+    rule: str, as_json: bool, diagnostics: Sequence[Diagnostic], texts: dict[str, str], known: Iterable[str]
+) -> None:
     """A rule that was refused is explained by what is wrong with it; one that nobody wrote is misuse."""
     errors = [d for d in diagnostics if d.severity == "error"]
     if not errors:
         raise Misuse(
             f"no rule or fusion is called {rule!r}", closest(rule, known) or "`fxrewrite check --json` lists them"
         )
-    click.echo("\n\n".join(d.render(texts) for d in errors))
+    if as_json:
+        print_json({"rule": rule, "conclusions": [], "findings": [d.to_json() for d in errors]})
+    else:
+        click.echo("\n\n".join(d.render(texts) for d in errors))
     sys.exit(FINDINGS if any(rule.rpartition(".")[2] in texts.get(d.span.file, "") for d in errors) else MISUSE)
 
 

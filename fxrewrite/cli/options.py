@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import sys
@@ -157,6 +158,10 @@ def _saved(path: Path) -> Any:
 
 def _made(source: str) -> Any:
     factory = resolved(source)
+    needed = required(factory)
+    if needed:
+        hint = f"write one that takes nothing and returns (model, args); it may call {source.partition(':')[2]}"
+        raise Misuse(f"{source} takes {', '.join(needed)}", hint)
     try:
         made = factory()
     except Exception as error:
@@ -187,6 +192,15 @@ def resolved(source: str) -> Any:
 
         raise Misuse(f"{module_name} has no function {name!r}", closest(name, vars(module)))
     return found
+
+
+def required(function: Any) -> list[str]:
+    """The parameters that a function cannot be called without."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in found if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 def _exported(source: str, made: Any) -> Any:

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from fxrewrite.cli.options import console, json_option, load_rules, print_json, settings
+from fxrewrite.cli.options import Misuse, console, json_option, load_rules, print_json, settings
 from fxrewrite.cli.providers import device, providers_of
 from fxrewrite.dsl.check.terms import calls_of
+from fxrewrite.dsl.sources import shipped
 
 
 @click.command("packs")
@@ -21,6 +22,8 @@ def command(name: str | None, config: Any, as_json: bool) -> None:
     With NAME, an op, fusion or rule of any shipped pack: its docs, types, attributes and guards, how it is spelled,
     what can run it on this machine, and what uses it.
     """
+    if name is not None and name in shipped():
+        raise Misuse(f"{name} is a pack", f"`fxrewrite packs --packs {name}` shows it")
     if name is not None:
         from fxrewrite.cli import entry
 

@@ -72,7 +72,7 @@ def _folder() -> Path | None:
 def _wanted_folder() -> Path:
     """`$FXREWRITE_CACHE_DIR`, else `fxrewrite` in `$XDG_CACHE_HOME` (which must be absolute), else in `~/.cache`."""
     if chosen := os.environ.get("FXREWRITE_CACHE_DIR"):
-        return Path(chosen)
+        return Path(chosen).expanduser()
     shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (shared if shared.is_absolute() else Path.home() / ".cache") / "fxrewrite"
 

@@ -22,9 +22,11 @@ from torch.utils._pytree import tree_leaves
 
 from fxrewrite.dsl.check.builtins import RESERVED
 from fxrewrite.dsl.core import PRIMITIVES
+from fxrewrite.dsl.reader.tokens import KEYWORDS
 from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
 from fxrewrite.lowering.engine import truth_of
+from fxrewrite.lowering.impls import as_written
 from fxrewrite.patterns.dtypes import NAMES
 from fxrewrite.patterns.values import LOW, Value
 from fxrewrite.patterns.views import Sweep, View
@@ -265,13 +267,14 @@ class _Writer:
         if isinstance(c, str):
             return f'"{c}"'
         if isinstance(c, int) or (isinstance(c, float) and math.isfinite(c)):
-            return repr(c)
+            return repr(c if isinstance(c, int) else as_written(c))
         raise Undraftable(f"{c!r} has no spelling in the language")
 
 
 def is_free(name: str) -> bool:
     """May a parameter or part be called so?"""
-    return name not in RESERVED and not keyword.iskeyword(name) and bool(re.fullmatch(r"_?[a-z]\w*", name))
+    reserved = name in RESERVED or name in KEYWORDS or keyword.iskeyword(name)
+    return not reserved and bool(re.fullmatch(r"_?[a-z]\w*", name))
 
 
 def _plain(a: Any) -> bool:

@@ -191,7 +191,7 @@ def _to(x: Tensor, dtype: Dtype) -> Tensor:
     return (x.detach() if target in NO_GRADIENT else x).to(target)
 
 
-NO_GRADIENT = (torch.float8_e8m0fnu,)
+NO_GRADIENT = tuple(DTYPES[name] for name in ("e8m0fnu",) if name in DTYPES)  # a build may lack it
 ROUNDING = "exp exp2 log log1p log2 sqrt rsqrt reciprocal sigmoid tanh erf".split()
 EXACT = "abs neg ceil floor round clone".split()
 

@@ -16,6 +16,7 @@ from fxrewrite.dsl.core import (
     Number,
     OpDef,
     Operand,
+    OperandInfo,
     Prim,
     Program,
     Ref,
@@ -96,6 +97,8 @@ class Emitter:
         except EvaluationError as error:
             raise Refusal("guard false", str(error), f"the types of {op.name}") from error
         nodes = [self.operand(v) for v in values]
+        for info, node in zip(op.operands, nodes, strict=True):
+            _has_layout(info, node)
         like = self.plan.anchor
         device = like.meta["val"].device.type
         provider = self.providers.choose(op, device, lambda case: self.impl(case, op, nodes, attributes, types))
@@ -199,6 +202,19 @@ class Emitter:
             return node.meta["val"]
         env = self.editor.fake_mode.shape_env
         return env.create_symintnode(s, hint=None)
+
+
+def _has_layout(info: OperandInfo, node: Any) -> None:
+    """Refuse where an operand has a declared layout, other than the default, and a tensor that is not known to have it.
+
+    The default, "row", asks for nothing: a provider that reads memory in order says `contiguous(x)`.
+    """
+    layout = info.type.layout
+    if layout == "row" or not isinstance(node, Node):
+        return
+    val = node.meta["val"]
+    if isinstance(layout, Ref) or val.stride() != strides(tuple(val.shape), layout):
+        raise Refusal("strides", str(list(val.stride())), f"{info.name}: {info.type} in the layout {layout}", node=node)
 
 
 def _value_of(editor: Editor, node: Node) -> Value:

@@ -27,7 +27,7 @@ from fxrewrite.dsl.core import Attribute, Dtype, OpDef, Program, ResultInfo
 from fxrewrite.dsl.evaluate import UNKNOWN, Bindings, EvaluationError, bind, evaluate, evaluate_bound, value
 from fxrewrite.dsl.scalars import sizes
 from fxrewrite.lowering.eager import NO_GRADIENT, Torch
-from fxrewrite.lowering.layouts import empty, stored
+from fxrewrite.lowering.layouts import empty, stored, stored_shape
 from fxrewrite.lowering.schema import schema
 from fxrewrite.patterns.calls import Declared
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
@@ -179,14 +179,28 @@ def _device(args: Sequence[Any]) -> torch.device:
 
 def _declared(result: ResultInfo, bindings: Bindings, device: torch.device) -> Any:
     """An empty tensor (a list of them) of the declared type; None where the type leaves something open."""
-    type_ = result.type
-    dtype: Any = UNKNOWN if type_.dtype is None else value(type_.dtype, bindings)
-    shape: Any = UNKNOWN if type_.shape is None else sizes(type_.shape, bindings)
-    if not isinstance(dtype, Dtype) or shape is UNKNOWN:
+    dtype, shape = _known_type(result, bindings)
+    if dtype is None or shape is None:
         return None
     count = next((len(bindings.operands[o.name]) for o in bindings.op.operands if o.star), 0) if result.star else 1
-    made = [empty(shape, _layout(result, bindings), DTYPES[dtype.name], device) for _ in range(count)]
+    made = [empty(shape, _layout(result, bindings), dtype, device) for _ in range(count)]
     return made if result.star else made[0]
+
+
+def _known_type(result: ResultInfo, bindings: Bindings) -> tuple[torch.dtype | None, tuple[Any, ...] | None]:
+    """The declared dtype and sizes of a result; None for what the type leaves open."""
+    dtype: Any = UNKNOWN if result.type.dtype is None else value(result.type.dtype, bindings)
+    shape: Any = UNKNOWN if result.type.shape is None else sizes(result.type.shape, bindings)
+    return DTYPES[dtype.name] if isinstance(dtype, Dtype) else None, None if shape is UNKNOWN else tuple(shape)
+
+
+def _agrees(op: OpDef, result: ResultInfo, found: Tensor, bindings: Bindings) -> None:
+    """Raise EvaluationError where the definition gives another type than the op declares."""
+    dtype, shape = _known_type(result, bindings)
+    shape = None if shape is None else stored_shape(shape, _layout(result, bindings))
+    if (dtype or found.dtype, tuple(found.shape) if shape is None else shape) != (found.dtype, tuple(found.shape)):
+        said = f"declared {dtype or found.dtype} {list(found.shape if shape is None else shape)}"
+        raise EvaluationError(f"{op.name}: `{result.name}` is {found.dtype} {list(found.shape)}, {said}")
 
 
 def _like(result: ResultInfo, found: Any, bindings: Bindings) -> Any:
@@ -209,6 +223,7 @@ def _results(op: OpDef, values: Sequence[Any], bindings: Bindings, args: Sequenc
     for result, found in zip(op.results, values):
         made: list[Tensor] = []
         for v in found if result.star else [found]:
+            _agrees(op, result, v, bindings)
             made.append(stored(v, _layout(result, bindings), taken))
             taken.add(made[-1].untyped_storage().data_ptr())
         out.append(made if result.star else made[0])

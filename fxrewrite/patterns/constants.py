@@ -7,9 +7,8 @@ from typing import Any
 
 from fxrewrite.dsl import dims
 from fxrewrite.dsl.check.terms import walk
-from fxrewrite.dsl.core import Apply, Dtype, DtypeVar, Lit, Operand, Ref, Size, Wild
+from fxrewrite.dsl.core import MARK, Apply, Dtype, DtypeVar, Lit, Operand, Ref, Size, Wild
 from fxrewrite.dsl.dims import Star
-from fxrewrite.dsl.registered import MARK
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.patterns.guards import SiteEnv, same

@@ -76,6 +76,10 @@ class ValueEnv(Env):
         """Can Python compute with it?"""
         return isinstance(value, int | float | sympy.Basic) and not isinstance(value, bool)
 
+    def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
+        """A native says it; nothing else is known of values alone."""
+        return registered.call(name, args) if name.startswith(registered.MARK) else UNKNOWN
+
 
 class SiteEnv(ValueEnv):
     """What a match has bound, by the names of its slots ("eps", "dim:D", "dtype:lowp", "star:B", an operand).
@@ -139,7 +143,5 @@ class SiteEnv(ValueEnv):
 
     def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
         """A question that the graph answers, or a native."""
-        if name.startswith(registered.MARK):
-            return registered.call(name, args)
         asked = None if self.predicates is None else self.predicates.get(name)
-        return UNKNOWN if asked is None else asked(*args)
+        return super().predicate(name, args) if asked is None else asked(*args)

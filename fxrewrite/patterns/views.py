@@ -64,7 +64,7 @@ class Found:
 class Sweep:
     """One pass over a graph. `table`: its values. `found`: the matches of rules, in the order of their anchors.
 
-    `truth` decides symbolic conditions for the whole range of sizes; `tokens` is the assumed range of token counts.
+    `truth` decides symbolic conditions for the whole range of sizes.
     """
 
     def __init__(self, library: Library):

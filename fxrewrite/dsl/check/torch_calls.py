@@ -45,6 +45,8 @@ class TorchOp:
 
 def overloads(elab: Elaborator, func: str, at: syntax.Span) -> tuple[Schema, ...]:
     """The schemas that a dotted name stands for; none where nothing is known of it. RW205 where there is no such op."""
+    if "." not in func:
+        raise Problem("RW205", f"`{func}` is no torch op", at, "a torch op has a dotted name, as `aten.silu`")
     op, overload = _named(func)
     space, _, name = op.partition(".")
     known = elab.checker.schemas
