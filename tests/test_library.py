@@ -126,7 +126,7 @@ def test_two_definitions_of_one_name_are_two_ops() -> None:
 )
 def test_a_definition_that_is_not_of_the_declared_type_is_an_error(text: str, x: list[Tensor]) -> None:
     """What the checker cannot see is seen when the op runs: its fake kernel has promised the declared type."""
-    with pytest.raises(EvaluationError, match="off: `y` is .* declared"):
+    with pytest.raises(EvaluationError, match=r"off: `y` is .* declared"):
         op_for(program(text), "off")(*x)
 
 
