@@ -21,7 +21,7 @@ from fxrewrite.dsl.check.overlap import check_overlaps
 from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Broken, Problem, closest
 from fxrewrite.dsl.check.scope import Item, Scope
-from fxrewrite.dsl.check.signatures import ATTRIBUTE_TYPES, Signatures
+from fxrewrite.dsl.check.signatures import ATTRIBUTE_TYPES, Signatures, callable_by_name
 from fxrewrite.dsl.check.solver import Origin
 from fxrewrite.dsl.check.termination import built_by, check_ends
 from fxrewrite.dsl.check.ties import tied
@@ -203,6 +203,8 @@ class Checker:
         place = self.places.word(item.span, name)
         if name in RESERVED and not isinstance(item, syntax.Rule):
             raise Problem("RW208", f"`{name}` is built in", place, "choose another name")
+        if isinstance(item, syntax.Op | syntax.Fusion):
+            callable_by_name(name, place)
         if name in self.spans:
             raise Problem("RW208", f"{name} is declared twice", place, "choose another name",
                           [Related(self.spans[name], f"{name} is declared here")])  # fmt: skip

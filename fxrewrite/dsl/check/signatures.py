@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ _NO_ATTRIBUTES: Mapping[str, str] = {}
 ATTRIBUTE_TYPES = "int float bool str list group layout dtype".split()
 LAYOUTS = ("row", "col", "tma", "swizzled")
 LAYOUT_HINT = 'write "row", "col", "tma" or "swizzled"'
+INT64 = 2**63  # attributes are ints of a torch schema
 ATTRIBUTE_HINT = "an attribute is int, float, bool, str, list, group, layout or dtype"
 
 
@@ -120,6 +122,7 @@ class Signatures:
 
     def operand(self, p: syntax.Param, attributes: Mapping[str, str]) -> OperandInfo | None:
         """A declared operand; None for one without a type."""
+        callable_by_name(p.name, self.places.word(p.span, p.name))
         if p.default is not None and not isinstance(p.default, syntax.NoneLit):
             hint = f"`; {p.name}: float = ...` is an attribute"
             raise Problem("RW310", f"the default of the operand `{p.name}` can only be `none`", p.default.span, hint)
@@ -141,6 +144,7 @@ class Signatures:
     def attribute(self, p: syntax.Param) -> Attribute:
         """A declared attribute."""
         place = self.places.word(p.span, p.name)
+        callable_by_name(p.name, place)
         if p.type is None or p.type.name not in ATTRIBUTE_TYPES or p.type.dims is not None:
             found = f"has the type {p.type.name}" if p.type else "has no type"
             raise Problem("RW310", f"`{p.name}` stands after `;` and {found}", place, ATTRIBUTE_HINT)
@@ -219,6 +223,14 @@ PYTHON_TYPES: dict[str, Any] = {
 }
 
 
+def callable_by_name(name: str, place: syntax.Span) -> None:
+    """RW208 for a name of an op, operand or attribute that Python cannot call by it."""
+    if keyword.iskeyword(name):
+        raise Problem(
+            "RW208", f"`{name}` is a reserved word of Python, where ops are called", place, f"write `{name}_`"
+        )
+
+
 def check_attribute(a: Attribute, value: Any, span: syntax.Span, op: str) -> None:
     """RW310 (RW311 for a layout) where a plain value does not fit the type or the domain of an attribute."""
     if value is None and a.optional:
@@ -227,13 +239,15 @@ def check_attribute(a: Attribute, value: Any, span: syntax.Span, op: str) -> Non
     python = PYTHON_TYPES.get(a.type)
     if python is not None and (not isinstance(value, python) or isinstance(value, bool) != (a.type == "bool")):
         raise Problem("RW310", f"`{a.name}` of {op} is {_article(a.type)}, not {said}", span, _EXAMPLES[a.type])
+    if type(value) is int and not -INT64 <= value < INT64:
+        raise Problem("RW310", f"{value} does not fit in 64 bits", span, f"{INT64 - 1} is the largest whole number")
     if a.domain is not None and value not in a.domain:
         allowed = ", ".join(map(say, a.domain))
         raise Problem(
             "RW310",
             f"`{a.name}` of {op} is one of {allowed}; not {said}",
             span,
-            closest(str(value), map(str, a.domain)) or "write one of them, or nothing for the default",
+            closest(said, map(say, a.domain)) or "write one of them, or nothing for the default",
         )
     if a.type == "layout" and value not in LAYOUTS:
         raise Problem("RW311", f"{said} is no layout", span, closest(str(value), LAYOUTS) or LAYOUT_HINT)
