@@ -10,6 +10,7 @@ from fxrewrite.dsl import dims, syntax
 from fxrewrite.dsl.check import conditions, names, ops
 from fxrewrite.dsl.check.connected import connected
 from fxrewrite.dsl.check.expressions import Elaborator
+from fxrewrite.dsl.check.names import refuse_unused_parts
 from fxrewrite.dsl.check.places import names_in, outputs_span, parts_of
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.properties import properties
@@ -121,7 +122,9 @@ def _operands(checker: Checker, f: syntax.Fusion, item: Item, scope: Scope) -> s
 
 
 def _used(checker: Checker, f: syntax.Fusion, item: Item, terms: tuple[Term, ...], conds: tuple[Scalar, ...]) -> None:
-    """RW221 where the definition does not use a parameter."""
+    """RW221 where the definition does not use a parameter, RW201 where it does not use a part that it names."""
+    said = {v.name for v in names_in((f.outputs, f.where, f.requires, f.prefer))}
+    refuse_unused_parts(checker.places, f.where, said)
     everything = (terms, tuple(t for _, t in item.named))
     operands = {o.name for o in operands_of(everything)}
     types = (t.type for t in walk(everything) if isinstance(t, Result | Operand))

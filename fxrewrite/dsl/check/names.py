@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
 from fxrewrite.dsl import dims, syntax
 from fxrewrite.dsl.check.builtins import BUILTINS, DTYPES, FACTS, PREDICATES
-from fxrewrite.dsl.check.places import across
+from fxrewrite.dsl.check.places import Places, across
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.scope import Many, Part, Scope, Value
 from fxrewrite.dsl.check.signatures import unknown_dtype
@@ -174,3 +175,12 @@ def _each(elab: Elaborator, bind: syntax.Bind, scope: Scope) -> Value:
             raise Problem("RW220", message, bind.value.span, "use a list parameter (`*s`), or bind it without `each`")
         made.append(elab.item.intern(Each(body, tuple(sorted(stars)), elab.item.type_of(body))))
     return Many(tuple(made))
+
+
+def refuse_unused_parts(places: Places, where: tuple[syntax.Bind, ...], uses: Container[str]) -> None:
+    """RW201 for a part under `where` that nothing uses. One of several results may be left."""
+    for bind in where:
+        for t in bind.targets:
+            if t not in uses and not t.startswith("_") and (len(bind.targets) == 1 or bind.kind != "bind"):
+                hint = "remove it" if len(bind.targets) == 1 else f"write `_{t}`"
+                raise Problem("RW201", f"`{t}` is named and not used", places.word(bind.span, t), hint)

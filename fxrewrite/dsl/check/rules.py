@@ -12,6 +12,7 @@ from fxrewrite.dsl.check.builtins import OF_LISTS
 from fxrewrite.dsl.check.connected import connected
 from fxrewrite.dsl.check.effects import check_effects
 from fxrewrite.dsl.check.expressions import Elaborator
+from fxrewrite.dsl.check.names import refuse_unused_parts
 from fxrewrite.dsl.check.places import called_in, names_in, outputs_span, parts_of
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.samples import check_samples
@@ -224,16 +225,7 @@ def used_once(checker: Checker, r: syntax.Rule) -> None:
         if p.name not in uses and not p.name.startswith("_") and not _carried(checker, r, p.name):
             place = checker.places.word(p.span, p.name)
             raise Problem("RW221", f"this rule does not use `{p.name}`", place, "remove it, or use it")
-    _unused_parts(checker, r, uses)
-
-
-def _unused_parts(checker: Checker, r: syntax.Rule, uses: dict[str, list[syntax.Var]]) -> None:
-    for bind in r.where:
-        for t in bind.targets:
-            if t not in uses and not t.startswith("_") and (len(bind.targets) == 1 or bind.kind != "bind"):
-                place = checker.places.word(bind.span, t)
-                hint = "remove it" if len(bind.targets) == 1 else f"write `_{t}`"
-                raise Problem("RW201", f"`{t}` is named and not used", place, hint)
+    refuse_unused_parts(checker.places, r.where, uses)
 
 
 def _carried(checker: Checker, r: syntax.Rule, name: str) -> bool:
