@@ -66,6 +66,9 @@ def check_fusion(checker: Checker, f: syntax.Fusion) -> OpDef:
     ambiguous_dims(item)
     zonk = Zonk(item)
     terms, named = zonk(tuple(t for _, t, _ in outputs)), zonk(tuple(item.named))
+    if all(isinstance(t, Operand) for t in terms):
+        place = checker.places.word(f.span, f.name)
+        raise Problem("RW225", f"{f.name} computes nothing", place, "a fusion is made of ops")
     operands = tuple(_info(checker, p, item, zonk, written) for p in f.params.operands)
     connected(f.outputs, terms, named, item)
     requires = tuple(conditions.conjuncts(zonk((*conds, *item.solver.guards))))

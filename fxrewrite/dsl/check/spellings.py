@@ -63,6 +63,9 @@ def spelling(elab: Elaborator, spell: Spell, scope: Scope, op: OpDef) -> Case:
     conds = elab.conditions(spell.when, inner) if given else conds  # they may be about what the spelling binds
     zonk = Zonk(elab.item)
     terms, guards = zonk(tuple(outputs)), zonk((*conds, *elab.item.solver.guards))
+    if kind == "form" and all(isinstance(t, Operand) for t in terms):
+        message = f"form `{spell.name}` computes nothing: any value would be a {op.name}"
+        raise Problem("RW225", message, spelled_at(elab.places, spell), "write what the op looks like in a graph")
     pins.update(_unmentioned(elab, spell, op, kind, {*pins, *every}, names_of((terms, guards))))
     pins.update({n: v for n, v in map_pins(guards) if v is None and n in {o.name for o in op.operands}})
     pins.update(_without(elab, spell, op, kind, {*pins, *given, *(o.name for o in operands_of(terms))}))
