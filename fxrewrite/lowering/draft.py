@@ -177,10 +177,10 @@ class _Writer:
         """A value as a call of the vocabulary, or a primitive."""
         found = self.view(v)
         if found is not None:
-            return self.declared(v, *found)
+            return self.declared(v, found[0])
         return self.primitive(v)
 
-    def declared(self, v: Value, view: View, index: int) -> tuple[str, int]:
+    def declared(self, v: Value, view: View) -> tuple[str, int]:
         """A call of an op; where it has several results they are bound together."""
         op = view.op
         args = list(view.args[: len(op.operands)])
