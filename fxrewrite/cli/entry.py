@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from attrs import evolve
+
 from fxrewrite.cli.conclusions import as_object, as_text
 from fxrewrite.cli.options import Misuse
 from fxrewrite.cli.providers import device, providers_of
@@ -55,7 +57,8 @@ def _forms(program: Program, op: OpDef, config: Any) -> list[dict[str, str]]:
     """Each other spelling of an op, and why this build does not match it."""
     from fxrewrite.lowering.backend import make_pass
 
-    off = {o.name: f"{o.reason}: {o.detail}" for o in make_pass(config, program).off()}
+    everything = evolve(program, rules=())  # where no rule is on, the forms of every op are compiled
+    off = {o.name: f"{o.reason}: {o.detail}" for o in make_pass(config, everything).off()}
     return [
         {"name": c.name, "text": _source(program, c.span), "off": off.get(f"{op.name}.{c.name}", "")} for c in op.forms
     ]

@@ -15,6 +15,7 @@ import torch
 from attrs import define, field
 
 from fxrewrite.dsl import dims, registered
+from fxrewrite.dsl.check.terms import calls_of
 from fxrewrite.dsl.core import (
     Apply,
     Choose,
@@ -283,8 +284,24 @@ class Off:
     span: Any
 
 
+def needed(program: Program, rules: Iterable[RuleDef]) -> set[str]:
+    """The ops that rules match, and those that the forms of these are made of: no other op needs to be recognised."""
+    found: set[str] = set()
+    todo = [c.op for r in rules for c in calls_of(r.left)]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            op = program.ops[name]
+            todo += [c.op for case in (*op.equations, *op.forms) for c in calls_of(case.outputs)]
+    return found
+
+
 class Library:
-    """All forms and rules of a program, indexed by the op at the root of the anchor and what its first operand is."""
+    """The forms and rules of a program, indexed by the op at the root of the anchor and what its first operand is.
+
+    The forms are those of the ops that the rules need; of every op where there are no rules.
+    """
 
     def __init__(
         self, program: Program, rules: tuple[RuleDef, ...], emit_view: Any, emit_match: Any, machine: dict[str, Any],
@@ -297,8 +314,9 @@ class Library:
         self.numbered: dict[tuple[str, str | None], Numbered] = defaultdict(Numbered)  # rules that name a number
         self.patterns: dict[str, Pattern] = {}  # of rules, by full name
         self.off: list[Off] = []
+        wanted = needed(program, rules) if rules else program.ops.keys()
         for op in program.ops.values():
-            if not op.is_fusion:
+            if not op.is_fusion and op.name in wanted:
                 self._add_op(op, emit_view, machine)
         for rule in rules:
             self._add_rule(rule, emit_match, machine)
