@@ -17,6 +17,7 @@ from attrs import define, field
 from fxrewrite.dsl import dims, registered
 from fxrewrite.dsl.check.terms import calls_of
 from fxrewrite.dsl.core import (
+    UNKNOWN,
     Apply,
     Choose,
     DtypeVar,
@@ -166,13 +167,20 @@ def keys(t: Any) -> set[tuple[str, str | None]]:
 def roots(t: Any) -> set[str]:
     """The ops that a value may have at its root, casts peeled off; empty where it may be anything."""
     if isinstance(t, Prim) and t.op == "reshape":
-        return set()  # may be no node at all
+        return {"reshape"} if _changes_rank(t) else set()  # else it may be no node at all
     if isinstance(t, Choose | Either):
         parts = [roots(v) for _, v in t.cases] if isinstance(t, Choose) else list(map(roots, t.choices))
         return set().union(*parts) if all(parts) else set()
     if isinstance(t, Prim) and t.op == "to":
         return roots(t.args[0])
     return {root for root, _ in keys(t)} if isinstance(t, Prim | Result | Extern) else set()
+
+
+def _changes_rank(t: Prim) -> bool:
+    """Has a reshape another number of axes than its operand, whatever the sizes are?"""
+    shapes = (t.type.shape, getattr(t.args[0], "type", UNKNOWN).shape)
+    counts = {len(s) for s in shapes if s is not None and not any(isinstance(d, Star) for d in s)}
+    return None not in shapes and len(counts) == 2
 
 
 def _extern_root(t: Extern) -> str:
