@@ -22,7 +22,7 @@ from fxrewrite.patterns.calls import Declared, view_of
 from fxrewrite.patterns.construct import complete, construct
 from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.dtypes import to_graph
-from fxrewrite.patterns.fitting import attribute_fits, fits
+from fxrewrite.patterns.fitting import Problem, attribute_fits, fits
 from fxrewrite.patterns.forms import Library, Pattern
 from fxrewrite.patterns.guards import SiteEnv, same
 from fxrewrite.patterns.sizes import possible_rank, settle
@@ -292,7 +292,7 @@ class Sweep:
 
     # ---- guards
 
-    def check(self, pattern: Pattern, s: State) -> tuple[str, Any, Any] | None:
+    def check(self, pattern: Pattern, s: State) -> Problem | None:
         """None if everything that the match depends on holds, else (reason, expected, found)."""
         v, index = s.v, pattern.slots.index
         for name, value in pattern.pins:
@@ -317,7 +317,7 @@ class Sweep:
                 return problem
         return self._rest(pattern, s)
 
-    def _rest(self, pattern: Pattern, s: State) -> tuple[str, Any, Any] | None:
+    def _rest(self, pattern: Pattern, s: State) -> Problem | None:
         if s.deferred and not settle(s, pattern.slots):
             return "shape", "sizes that divide", None
         env = self.env(pattern, s)

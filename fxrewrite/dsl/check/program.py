@@ -279,7 +279,7 @@ def check(
     `firing`: the paths whose rules fire (all where None); of the others only the names are visible. `elsewhere`: names
     of packs that are not among the files, with their pack, for hints. `schemas`: those of torch ops, with notes on
     every file (None: the snapshot, with notes on what fires). Returns the program of what could be checked, and the
-    diagnostics of the rest in the order of the files.
+    diagnostics of the rest, in no order.
     """
     files = list(files)
     fires = {f.path for f in files} if firing is None else set(firing)
@@ -320,10 +320,7 @@ def _checked(
         checker.stand_on(base)
     with _deep():
         program = _Program(checker, files, fires, dict(base.program.ops) if base else {}).check(sources)
-    order = {path: i for i, path in enumerate(sources)}
-    found = [*(base.diagnostics if base else ()), *checker.diagnostics]
-    found.sort(key=lambda d: (order.get(d.span.file, 0), d.span.line, d.span.column))
-    return checker, program, found
+    return checker, program, [*(base.diagnostics if base else ()), *checker.diagnostics]
 
 
 @contextmanager
