@@ -1,21 +1,15 @@
-"""The LALR(1) table of `grammar.lark`: made by Lark, kept as plain JSON, so that a warm start does not import Lark."""
+"""The LALR(1) table of `grammar.lark`: it lies beside this file as plain JSON, so that reading rules needs no Lark."""
 
 from __future__ import annotations
 
 import hashlib
-from importlib.util import find_spec
+import json
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
-from fxrewrite.dsl import private_cache
-from fxrewrite.dsl.reader.tokens import END
-
-# Terminals that stand for many texts keep their name; every other one is called by its text (see `tokens.Token.kind`).
-NAMED = frozenset({"NAME", "DOTNAME", "DOTINT", "LEVEL", "FLOAT", "SIZE", "INT", "STRING", "CMP", END})
-START = "start"
-_LAYOUT = 2  # of the JSON data; counts up when it changes
+STORED = Path(__file__).parent / "table.json"  # written by `python tools/parse_table.py`
 
 
 @frozen
@@ -45,15 +39,14 @@ class Table:
 
 
 def language_table() -> Table:
-    """The table of `grammar.lark`, from the private cache where one is stored, else made and stored."""
+    """The table of `grammar.lark`: the stored one, or one made now where the grammar has been edited since."""
+    data = json.loads(STORED.read_text(encoding="utf-8"))
     grammar = grammar_text()
-    name = f"parse-table-{_key(grammar)}.json"
-    try:
-        return load_table(private_cache.load(name))
-    except (KeyError, TypeError, ValueError):
+    if data["grammar"] != digest(grammar):
+        from fxrewrite.dsl.reader.make_table import make_table
+
         data = make_table(grammar)
-        private_cache.store(name, data)
-        return load_table(data)
+    return load_table(data)
 
 
 def grammar_text() -> str:
@@ -61,108 +54,14 @@ def grammar_text() -> str:
     return (Path(__file__).parent.parent / "grammar.lark").read_text(encoding="utf-8")
 
 
-def _key(grammar: str) -> str:
-    """A name for what the table depends on: the grammar, Lark's version, the layout of the data."""
-    lark = find_spec("lark")
-    if lark is None or lark.origin is None:
-        raise ModuleNotFoundError("fxrewrite needs the package `lark`", name="lark")
-    version = Path(lark.origin).read_bytes()  # `__version__` stands in it; importing Lark to ask would take 50 ms
-    return hashlib.sha256(b"\0".join([str(_LAYOUT).encode(), version, grammar.encode()])).hexdigest()[:32]
-
-
-def make_table(grammar: str) -> dict[str, Any]:
-    """Compute the table of a grammar (some 0.2 s), as JSON data for `load_table`. Raises what Lark raises."""
-    from lark import Lark
-    from lark.grammar import Rule
-    from lark.lexer import Lexer, TerminalDef
-
-    class NoLexer(Lexer):
-        """Lark's own lexers are not wanted: making one takes longer than the table."""
-
-        def __init__(self, conf: Any): ...
-
-        def lex(self, lexer_state: Any, parser_state: Any) -> Any:
-            raise NotImplementedError
-
-    lark: Any = Lark(grammar, parser="lalr", lexer=NoLexer, maybe_placeholders=True, start=START)
-    data, memo = lark.memo_serialize([TerminalDef, Rule])
-    lalr = data["parser"]["parser"]
-    shown = _shown_names(memo)
-    rules = {number: _reduction(entry) for number, entry in memo.items() if entry["__type__"] == "Rule"}
-    reductions = sorted(rules.values(), key=repr)
-    rows = _rows(lalr, {number: reductions.index(rule) for number, rule in rules.items()})
-    states = _in_order(rows, lalr["start_states"][START])
-    actions: list[dict[str, int]] = [{} for _ in rows]
-    gotos: list[dict[str, int]] = [{} for _ in rows]
-    for state, row in rows.items():
-        for name, move in row.items():
-            table = actions if name in shown else gotos
-            table[states[state]][shown.get(name, name)] = states[move] if move >= 0 else move
-    return {
-        "actions": actions,
-        "gotos": gotos,
-        "reductions": reductions,
-        "first": states[lalr["start_states"][START]],
-        "last": states[lalr["end_states"][START]],
-    }
+def digest(grammar: str) -> str:
+    """What a table says of the grammar that it is of."""
+    return hashlib.sha256(grammar.encode()).hexdigest()
 
 
 def load_table(data: Any) -> Table:
-    """The table in `data`, which `make_table` made. Raises KeyError, TypeError or ValueError where it did not."""
-    reductions = tuple(Reduction(str(o), int(n), tuple(takes), build) for o, n, takes, build in data["reductions"])
-    actions, gotos = tuple(data["actions"]), tuple(data["gotos"])
-    first, last = int(data["first"]), int(data["last"])
-    if not 0 <= max(first, last) < len(actions) == len(gotos):
-        raise ValueError("a parse table with states missing")
-    return Table(actions, gotos, reductions, first, last)
-
-
-def _rows(lalr: dict[str, Any], order: dict[int, int]) -> dict[int, dict[str, int]]:
-    """For each state what each symbol does: a state to go to, or `~i` to reduce by rule i of `order`."""
-    return {
-        state: {
-            lalr["tokens"][token]: ~order[what["@"]] if is_reduce else what
-            for token, (is_reduce, what) in sorted(row.items(), key=lambda entry: lalr["tokens"][entry[0]])
-        }
-        for state, row in lalr["states"].items()
-    }
-
-
-def _in_order(rows: dict[int, dict[str, int]], first: int) -> dict[int, int]:
-    """New numbers for the states, in the order in which they are met from the first: Lark's differ from run to run."""
-    numbers = {first: 0}
-    waiting = [first]
-    for state in waiting:
-        for move in rows[state].values():
-            if move >= 0 and move not in numbers:
-                numbers[move] = len(numbers)
-                waiting.append(move)
-    return numbers
-
-
-def _shown_names(memo: dict[int, dict[str, Any]]) -> dict[str, str]:
-    """Lark's name of each terminal -> the token kind."""
-    terminals = [entry for entry in memo.values() if entry["__type__"] == "TerminalDef"]
-    shown = {t["name"]: t["name"] if t["name"] in NAMED else t["pattern"]["value"] for t in terminals}
-    return {**shown, END: END}
-
-
-def _reduction(rule: dict[str, Any]) -> list[Any]:
-    """One rule of Lark as the fields of `Reduction`, by Lark's own ways of shaping trees."""
-    expansion, options, origin = rule["expansion"], rule["options"], rule["origin"]["name"]
-    takes: list[int | None] = []
-    absent = "".join("n" if empty else "s" for empty in options["empty_indices"]) or "s" * len(expansion)
-    index = 0
-    for part in absent:
-        if part == "n":
-            takes.append(None)
-            continue
-        symbol = expansion[index]
-        if symbol["__type__"] == "NonTerminal":
-            takes.append(~index if symbol["name"].startswith("_") else index)
-        elif not symbol["filter_out"]:
-            takes.append(index)
-        index += 1
-    passes = options["expand1"] and not rule["alias"] and len(takes) == 1
-    build = None if passes else "" if origin.startswith("_") else rule["alias"] or origin
-    return [origin, len(expansion), takes, build]
+    """The table in `data`, which `make_table` made."""
+    reductions = tuple(
+        Reduction(origin, length, tuple(takes), build) for origin, length, takes, build in data["reductions"]
+    )
+    return Table(tuple(data["actions"]), tuple(data["gotos"]), reductions, data["first"], data["last"])
