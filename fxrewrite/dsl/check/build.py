@@ -18,7 +18,7 @@ def build(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     x = values["x"]
     if "y" in values:
         return typing.binary(item, prim, x, values["y"], span)
-    return typing.prim_term(item, prim, (x,), (), item.type_of(x), span)
+    return typing.unary(item, prim, values, span)
 
 
 _MAKERS: dict[str, Callable[[Item, str, dict[str, Any], Span], Value]] = {

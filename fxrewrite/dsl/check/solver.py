@@ -14,7 +14,6 @@ from fxrewrite.dsl.syntax import Span
 
 DtypeExpr = Dtype | DtypeVar | Ref | None
 Origin = tuple[str, Span | None]  # what a guard comes from: in words, and where
-FLOATS = ("bf16", "f16", "f32", "f64")
 
 
 @define(eq=False, repr=False)
@@ -233,20 +232,6 @@ class Solver:
 
     # ---- results of elementwise primitives
 
-    def promote(self, a: DtypeExpr, b: DtypeExpr, span: Span) -> DtypeExpr:
-        """torch's promotion of two tensors, or RW301 where it is not one dtype for every member of the classes."""
-        a, b = self.dtype(a), self.dtype(b)
-        if a is None or b is None or a == b:
-            return a if b is None else b
-        for wide, other in ((a, b), (b, a)):
-            if isinstance(wide, Dtype) and wide.name in ("f64", "f32") and _at_most(other, wide.name):
-                return wide
-        if isinstance(a, DtypeVar) and isinstance(b, DtypeVar):
-            message = f"one side is {a}, the other {b}: they need not be one dtype"
-            raise Problem("RW301", message, span, f"a class is one dtype among written types: `x: {a}[*B, D]` on both")
-        message = f"the dtypes {shown(a)} and {shown(b)} do not meet here"
-        raise Problem("RW301", message, span, "write the cast: `f32(...)`")
-
     def broadcast(self, a: Shape | None, b: Shape | None, span: Span) -> Shape | None:
         """The shape of an elementwise result; None where it cannot be told. RW305 where two sizes never agree."""
         a, b = self.shape(a), self.shape(b)
@@ -380,12 +365,6 @@ def show(shape: Shape) -> str:
 
 def _cast(dtype: DtypeExpr) -> str:
     return f"write the cast: `{dtype}(...)`" if isinstance(dtype, Dtype) else "write a cast: `to(..., t)`"
-
-
-def _at_most(dtype: DtypeExpr, wide: str) -> bool:
-    low = {"bf16", "f16", "f32"} | ({"f64"} if wide == "f64" else set[str]())
-    members = dtype.members if isinstance(dtype, DtypeVar) else (dtype.name,) if isinstance(dtype, Dtype) else ("?",)
-    return set(members) <= low
 
 
 def _split(shape: Shape) -> tuple[Star | None, tuple[Dim, ...]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fxrewrite.dsl import dims
+from fxrewrite.dsl.check import promotion
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.scope import Item, Value
-from fxrewrite.dsl.check.solver import as_dtype, show, shown
+from fxrewrite.dsl.check.solver import DtypeExpr, as_dtype, show, shown
 from fxrewrite.dsl.check.values import items
 from fxrewrite.dsl.core import (
     Apply,
@@ -25,8 +26,6 @@ from fxrewrite.dsl.core import (
 )
 from fxrewrite.dsl.dims import Dim, Shape, Star
 from fxrewrite.dsl.syntax import Span
-
-HALVES = {"bf16", "f16"}
 
 
 def prim_term(
@@ -53,18 +52,42 @@ def cast(item: Item, x: Term, dtype: Scalar, span: Span) -> Term:
 def binary(item: Item, op: str, left: Term, right: Term, span: Span) -> Term:
     """An elementwise primitive of two terms. A promotion is written out as a cast; a number takes the other's dtype."""
     a, b = item.type_of(left), item.type_of(right)
+    if op == "sub":  # torch takes no bool from anything, nor anything from one
+        for one in (a, b):
+            promotion.of_step(item, op, one.dtype, span)
     if isinstance(right, Number) or isinstance(left, Number):
         _no_text((left, right), span)
-        return prim_term(item, op, (left, right), (), b if isinstance(left, Number) else a, span)
-    dtype = item.solver.promote(a.dtype, b.dtype, span)
-    if dtype is not None:
-        _ranks_promote(a, b, span)
-        left, right = (
-            t if ty.dtype is None or item.solver.dtype(ty.dtype) == dtype else cast(item, t, dtype, span)
-            for t, ty in ((left, a), (right, b))
-        )
+        return _with_number(item, op, left, right, span)
+    met = promotion.of_two(item, a.dtype, b.dtype, span)
+    if met is not None:
+        _ranks_promote(item, a, b, met, span)
+    dtype = promotion.of_step(item, op, met, span)
+    left, right = _met(item, left, dtype, span), _met(item, right, dtype, span)
     type_ = TensorType(dtype, item.solver.broadcast(a.shape, b.shape, span))
     return prim_term(item, op, (left, right), (), type_, span)
+
+
+def _with_number(item: Item, op: str, left: Term, right: Term, span: Span) -> Term:
+    """A tensor and a number."""
+    x, number = (right, left) if isinstance(left, Number) else (left, right)
+    have = item.type_of(x)
+    dtype = promotion.of_number(item, have.dtype, number.value if isinstance(number, Number) else None, span)
+    dtype = promotion.of_step(item, op, dtype, span)
+    x = _met(item, x, dtype, span)
+    pair = (left, x) if isinstance(left, Number) else (x, right)
+    return prim_term(item, op, pair, (), TensorType(dtype, have.shape), span)
+
+
+def _met(item: Item, x: Term, dtype: DtypeExpr, span: Span) -> Term:
+    """`x` in the dtype in which a step is computed."""
+    return x if dtype is None or item.type_of(x).dtype is None else cast(item, x, dtype, span)
+
+
+def unary(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
+    """A primitive of one tensor, element by element."""
+    dtype = promotion.of_step(item, prim, item.type_of(values["x"]).dtype, span)
+    x = _met(item, values["x"], dtype, span)
+    return prim_term(item, prim, (x,), (), TensorType(dtype, item.type_of(x).shape), span)
 
 
 def _no_text(terms: tuple[Term, Term], span: Span) -> None:
@@ -77,28 +100,27 @@ def _no_text(terms: tuple[Term, Term], span: Span) -> None:
             )
 
 
-def _ranks_promote(a: TensorType, b: TensorType, span: Span) -> None:
-    """RW301 where torch would not promote: a 0-d tensor takes the dtype of a 16-bit tensor beside it."""
+def _ranks_promote(item: Item, a: TensorType, b: TensorType, met: DtypeExpr, span: Span) -> None:
+    """RW301 where torch would not promote: a 0-d tensor widens one of more axes only if it is of a higher kind."""
     for scalar, other in ((a, b), (b, a)):
-        if scalar.shape == () and other.shape != () and _is(scalar.dtype, {"f32", "f64"}) and _is(other.dtype, HALVES):
+        if scalar.shape != () or other.shape == () or met == item.solver.dtype(other.dtype):
+            continue
+        if promotion.least_kind(item, scalar.dtype) <= promotion.greatest_kind(item, other.dtype):
             message = f"a 0-d {shown(scalar.dtype)} does not widen {shown(other.dtype)}: torch would round it"
-            raise Problem(
-                "RW301", message, span, "write the cast: `f32(...)`, or give the scalar a dim: `reshape(s, [1])`"
-            )
-
-
-def _is(dtype: Any, members: set[str]) -> bool:
-    mine = dtype.members if isinstance(dtype, DtypeVar) else (dtype.name,) if isinstance(dtype, Dtype) else ("?",)
-    return set(mine) <= members
+            dtype = met if isinstance(met, Dtype) else "f32"
+            hint = f"write the cast: `{dtype}(...)`, or give the scalar a dim: `reshape(s, [1])`"
+            raise Problem("RW301", message, span, hint)
 
 
 def relu(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     """`max(x, 0)`."""
+    promotion.of_step(item, "relu", item.type_of(values["x"]).dtype, span)
     return clamp(item, prim, {"x": values["x"], "lo": Number(Lit(0))}, span)
 
 
 def square(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     """`x * x`."""
+    promotion.of_step(item, "square", item.type_of(values["x"]).dtype, span)
     return binary(item, "mul", values["x"], values["x"], span)
 
 
@@ -113,7 +135,15 @@ def clamp(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     """`clamp(x, lo, hi)`; a bound may be `none`."""
     bounds = (values.get(n) or Number(Lit(None)) for n in ("lo", "hi"))
     bounds = tuple(Number(Lit(None)) if b == Lit(None) else b for b in bounds)
-    return prim_term(item, "clamp", (values["x"], *bounds), (), item.type_of(values["x"]), span)
+    dtype = item.type_of(values["x"]).dtype
+    for bound in bounds:
+        if isinstance(bound, Number) and bound != Number(Lit(None)):
+            dtype = promotion.of_number(item, dtype, bound.value, span)
+        elif not isinstance(bound, Number):
+            dtype = promotion.of_two(item, dtype, item.type_of(bound).dtype, span)
+    dtype = promotion.of_step(item, "clamp", dtype, span)
+    x = _met(item, values["x"], dtype, span)
+    return prim_term(item, "clamp", (x, *bounds), (), TensorType(dtype, item.type_of(x).shape), span)
 
 
 def to(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
@@ -145,7 +175,9 @@ def matmul(item: Item, left: Term, right: Term, span: Span) -> Term:
 def reduce(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     """`amax`, `mean`, `sum`, `var` over axes."""
     x, keepdim = values["x"], values["keepdim"]
-    type_ = item.type_of(x)
+    dtype = item.type_of(x).dtype if prim == "amax" else promotion.of_step(item, prim, item.type_of(x).dtype, span)
+    x = _met(item, x, dtype, span)
+    type_ = TensorType(dtype, item.type_of(x).shape)
     axes = as_axes(values["dims"], type_.shape, span)
     if keepdim not in (Lit(True), Lit(False)) and not isinstance(keepdim, Ref | Wild):
         raise Problem("RW310", "`keepdim` is `true` or `false`", span, "`keepdim=true`")
