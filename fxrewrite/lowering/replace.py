@@ -16,24 +16,35 @@ from attrs import define, field
 from torch.fx import Graph, Node
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
-from fxrewrite.patterns.dialect import BOOKKEEPING, VIEWS, base, called
+from fxrewrite.dsl.core import Operand, Prim, Term
+from fxrewrite.patterns.dialect import BOOKKEEPING, VIEWS, base
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of
 from fxrewrite.patterns.views import Found
+from fxrewrite.patterns.wording import describe
 from fxrewrite.patterns.writers import WRITERS, Dialect
 from fxrewrite.patterns.writes import Writes
 
 aten = torch.ops.aten
+LARGER = "a larger match"  # what eats a site whose nodes went before its rule had its turn
 MARK = "fxrewrite"  # node.meta key: the rule and its place
 # metadata that the new node inherits
 COPIED = ("stack_trace", "nn_module_stack", "custom", "source_fn_stack", "seq_nr")
 
 
 class Refusal(Exception):
-    """A site where a rule does not fire: a reason of the closed list, with what was expected and found."""
+    """A site where a rule does not fire: a reason of the closed list, with what was expected and found.
 
-    def __init__(self, reason: str, found: str = "", expected: str = "", node: Node | None = None, hint: str = ""):
+    `node`: whose line of the model is shown. `about`: the nodes that `found` tells of. `term`: the part of the rule.
+    """
+
+    def __init__(
+        self, reason: str, found: str = "", expected: str = "", node: Node | None = None, hint: str = "",
+        about: Iterable[Node] = (), term: Any = None,
+    ):  # fmt: skip
         super().__init__(f"{reason}: {found}" if found else reason)
         self.reason, self.found, self.expected, self.node, self.hint = reason, found, expected, node, hint
+        self.about = tuple(about) or ((node,) if node is not None else ())
+        self.term = term
 
 
 @define(eq=False)
@@ -80,7 +91,7 @@ def plan(found: Found, writes: Writes) -> Plan:
     outputs = _outputs(found)
     if not outputs:
         gone = found.site is not None and found.site._erased
-        raise Refusal("eaten by", "a larger match") if gone else Refusal("other op", "no output of the rule is used")
+        raise Refusal("eaten by", LARGER) if gone else Refusal("other op", "no output of the rule is used")
     for o in outputs:
         mark = o.node.meta.get(MARK)
         if mark is not None:
@@ -114,7 +125,10 @@ def _outputs(found: Found) -> list[Output]:
     """Every live node of every output, also in the shape that the output was before it was viewed."""
     out: list[Output] = []
     seen: set[Node] = set()
+    views = [_is_view(t) for t in found.rule.left]
     for i, value in enumerate(found.outputs):
+        if views[i] and not all(views):
+            continue  # beside what is computed it costs nothing: it stays, in the strides that it has
         for j, one in enumerate(value if isinstance(value, list) else [value]):
             source: Value | None = one
             while source is not None:
@@ -124,6 +138,13 @@ def _outputs(found: Found) -> list[Output]:
                         out.append(Output(i, j if isinstance(value, list) else None, n, source))
                 source = source.source
     return [o for o in out if o.node.users]
+
+
+def _is_view(term: Term) -> bool:
+    """Is an output a view of an operand?"""
+    while isinstance(term, Prim) and term.op in ("slice", "reshape", "permute", "expand"):
+        term = term.args[0]
+    return isinstance(term, Operand)
 
 
 def leaves(value: Value, first: Node, writes: Writes) -> list[Node]:
@@ -173,7 +194,7 @@ def dying(dead: set[Node], captures: set[Node]) -> set[Node]:
 
 def _exclusive(found: Found, dead: set[Node], captures: set[Node]) -> None:
     """Refuse where a value that the rule names has users outside the match, looking through its casts and reshapes."""
-    for value in found.named:
+    for value, term in zip(found.named, found.terms, strict=True):
         one: Value | None = value
         while one is not None:
             for n in live(one):
@@ -182,8 +203,7 @@ def _exclusive(found: Found, dead: set[Node], captures: set[Node]) -> None:
                     if users:
                         raise Refusal(
                             "shared value", "used by " + ", ".join(map(describe, users[:3])), node=n,
-                            expected=f"{_view_name(found, value)} has no other users",
-                            hint="write `where keep n = ...` to keep it for the others",
+                            expected=f"{_view_name(found, value)} has no other users", about=users, term=term,
                         )  # fmt: skip
             one = one.source or (one.args[0] if one.op == "to" else None)
 
@@ -193,13 +213,6 @@ def _view_name(found: Found, value: Value) -> str:
         if value in view.results:
             return view.op.name
     return value.op
-
-
-def describe(node: Node) -> str:
-    """A node with its op, for people."""
-    if node.op == "output":
-        return "the output of the graph"
-    return f"{node.name} ({called(node)})" if node.op == "call_function" else node.name
 
 
 def _early_users(p: Plan, last: Node) -> list[Node]:

@@ -13,7 +13,7 @@ from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import extern_name
 from fxrewrite.patterns.sizes import evaluate_shape
 from fxrewrite.patterns.state import UNSET, State
-from fxrewrite.patterns.values import Value, constant
+from fxrewrite.patterns.values import Table, Value, constant
 
 if TYPE_CHECKING:
     from fxrewrite.patterns.views import Sweep
@@ -113,7 +113,23 @@ def _prim(sweep: Sweep, pattern: Pattern, t: Prim, s: State) -> Any:
         if type(y) is Value and (y.dtype != x.dtype or y.shape != x.shape):
             return None
         return table.binary(t.op, x, y, x.dtype, x.shape)
+    params = [env.value(p) for p in t.params]
+    if any(p is UNKNOWN for p in params):
+        return None
+    if t.op == "slice":
+        return _slice(table, x, *params)
+    if t.op == "permute":
+        return table.permute(x, tuple(params[0]))
     return table.unary(t.op, x) if len(t.args) == 1 and not t.params else None
+
+
+def _slice(table: Table, x: Value, axis: int, start: Any, stop: Any, step: int) -> Value | None:
+    """`x[start:stop]` along a negative axis: only unit steps have a length that is read off."""
+    if step != 1 or -axis > len(x.shape):
+        return None
+    length = (x.shape[axis] if stop is None else stop) - start
+    at = len(x.shape) + axis
+    return table.slice(x, axis, start, stop, step, (*x.shape[:at], length, *x.shape[at + 1 :]))
 
 
 def _dtype(type_: TensorType, env: SiteEnv) -> Any:

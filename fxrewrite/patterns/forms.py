@@ -38,11 +38,12 @@ from fxrewrite.dsl.core import (
 from fxrewrite.dsl.dims import Star
 from fxrewrite.patterns.calls import Declared
 from fxrewrite.patterns.dtypes import DTYPES, to_graph
+from fxrewrite.patterns.further import find_further
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, extern_name
 from fxrewrite.patterns.normal import Normal
 from fxrewrite.patterns.sizes import allowed_dtypes
-from fxrewrite.patterns.state import Slots, State, Step, lookup
+from fxrewrite.patterns.state import Next, Slots, State, Step, lookup
 from fxrewrite.patterns.values import Symbol
 
 
@@ -99,9 +100,10 @@ class Pattern:
 def compile_pattern(
     name: str, outputs: tuple[Term, ...], operands: tuple[OperandInfo, ...], attributes: tuple[Any, ...],
     guards: tuple[Any, ...], pins: tuple[tuple[str, Any], ...], named: tuple[Term, ...],
-    emit: Callable[[Any, State], bool], machine: dict[str, Any], raw: bool = False,
+    emit: Callable[[Any, State], bool], machine: dict[str, Any], raw: bool = False, further: bool = False,
 ) -> Pattern:  # fmt: skip
     """Compile. `emit(pattern, state)` gets each solution and says whether to stop. `raw`: without a normal form.
+    `further`: outputs that name what the first does not are looked for.
 
     Raises MissingOp where a torch op that the text names is not in this build, SchemaMismatch where its arguments are
     others.
@@ -116,7 +118,14 @@ def compile_pattern(
     normals = outputs if raw else tuple(normal(t) for t in outputs)
     compiler = Compiler(slots, lambda s: SiteEnv(lookup(slots, s), machine), torch_op, raw)
     cell: list[Pattern] = []
-    anchor = compiler.term(normals[0], lambda s: emit(cell[0], s))
+
+    def found(s: State) -> bool:
+        return emit(cell[0], s)
+
+    then: Next = found
+    if further:
+        then = find_further(normals, slots, compiler.term, lambda t, s: s.sweep.construct(cell[0], t, s), then)
+    anchor = compiler.term(normals[0], then)
     first = normals[0].body if isinstance(normals[0], Each) else normals[0]
     pattern = Pattern(
         name, slots, anchor, outputs, normal, operands, attributes, guards,
@@ -358,7 +367,7 @@ class Library:
     def _add_rule(self, rule: RuleDef, emit: Any, machine: dict[str, Any]) -> None:
         pattern = self._compiled(
             rule, rule.full_name, rule.span, rule.left, rule.operands, rule.attributes, rule.guards, (),
-            exclusive_terms(rule), emit, machine,
+            exclusive_terms(rule), emit, machine, False, len(rule.left) > 1,
         )  # fmt: skip
         if pattern is None:
             return

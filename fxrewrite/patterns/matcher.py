@@ -447,7 +447,29 @@ class Compiler:
             return self.term(a, then)
         if isinstance(a, Ref):
             return self.attribute(a, then, None)  # type: ignore[arg-type]
+        if isinstance(a, Apply) and a.op == "list" and any(hasattr(x, "type") for x in a.args):
+            return self.tensors(a, then)
         return self.plain(a, then)
+
+    def tensors(self, a: Apply, then: Next) -> Step:
+        """A list with tensors in it."""
+        at, count = self.slots(("list", a)), len(a.args)
+        for j in reversed(range(count)):
+            then = _item(self.torch_argument(a.args[j], then), at, j)
+        first = then
+
+        def step(v: Any, s: State) -> bool:
+            if not isinstance(v, tuple) or len(v) != count:
+                return miss(s, a, v, "other constant")
+            s.v[at] = v
+            s.trail.append(at)
+            return first(s)
+
+        return step
+
+
+def _item(step: Step, at: int, j: int) -> Next:
+    return lambda s: step(s.v[at][j], s)
 
 
 def extern_name(t: Extern, op: Any) -> str:

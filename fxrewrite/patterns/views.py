@@ -6,6 +6,7 @@ operands, so nested ops need one sweep, and several views of one value coexist. 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ class View:
 class Found:
     """A match of a rule: bindings by name, the values of its outputs (lists for list outputs) and what it names.
 
-    `site`: the first node of the first output, as it was when the graph was read.
+    `terms`: what `named` is in the rule. `site`: the first node of the first output, as it was when the graph was read.
     """
 
     rule: RuleDef
@@ -59,6 +60,7 @@ class Found:
     outputs: tuple[Any, ...]
     named: tuple[Value, ...]
     views: tuple[View, ...] = ()
+    terms: tuple[Any, ...] = ()
 
 
 class Sweep:
@@ -71,11 +73,12 @@ class Sweep:
         self.library = library
         self.table = Table(self._visit)
         self.by_args: dict[Any, View] = {}
-        self.by_first: dict[Any, list[View]] = {}
+        self.by_arg: dict[Any, list[View]] = {}  # (op name, a value among its arguments) -> views
         self.found: list[Found] = []
         self.anchors: set[tuple[Any, ...]] = set()
         self.truth: Any = None
         self.calls: list[tuple[torch.fx.Node, Declared]] = []  # of declared ops, in order
+        self._users: dict[Value, list[Value]] | None = None
 
     # ---- reading
 
@@ -197,13 +200,27 @@ class Sweep:
 
     def _register(self, view: View, discover: bool = False) -> None:
         self.by_args.setdefault((view.op.name, view.args), view)
-        first = view.args[0] if view.args else None
-        if type(first) is Value:
-            self.by_first.setdefault((view.op.name, first), []).append(view)
+        for a in dict.fromkeys(a for a in view.args if type(a) is Value):
+            self.by_arg.setdefault((view.op.name, a), []).append(view)
         for i, r in enumerate(view.results):
             r.views.setdefault(view.op.name, []).append((view, i))
         if discover:
             self._over(self.library.index, view.op.name, view.results[0])
+
+    def users(self, v: Value) -> list[Value]:
+        """The values that have `v` among their arguments, lists included, in order."""
+        if self._users is None:
+            self._users = {}
+            for user in self.table.all:
+                for a in dict.fromkeys(_values(user.args)):
+                    self._users.setdefault(a, []).append(user)
+        return self._users.get(v, [])
+
+    def construct(self, pattern: Pattern, t: Any, s: State) -> Any:
+        """The value of a term whose names are bound, or None."""
+        if s.deferred:
+            settle(s, pattern.slots)
+        return construct(self, pattern, t, s)
 
     # ---- solutions
 
@@ -252,12 +269,17 @@ class Sweep:
         self.anchors.add(key)
         flat = {id(x) for o in outputs for x in (o if isinstance(o, list) else [o])}
         named = [construct(self, pattern, t, s) for t in pattern.named]
-        kept = tuple(n for n in named if type(n) is Value and id(n) not in flat)
+        kept = [(n, t) for n, t in zip(named, pattern.named, strict=True) if type(n) is Value and id(n) not in flat]
         views = tuple(
             s.v[at] for n, at in index.items() if isinstance(n, tuple) and n[0] == "call" and s.v[at] is not UNSET
         )
         first = outputs[0][0] if isinstance(outputs[0], list) else outputs[0]
-        self.found.append(Found(pattern.owner, _node_of(first), pattern, bindings, tuple(outputs), kept, views))
+        self.found.append(
+            Found(
+                pattern.owner, _node_of(first), pattern, bindings, tuple(outputs), tuple(n for n, _ in kept), views,
+                tuple(t for _, t in kept),
+            )
+        )  # fmt: skip
 
     def _emit_each(self, pattern: Pattern, s: State, each: Each) -> None:
         """All values of the form of an `each`, in graph order: anchored at the first of them."""
@@ -268,7 +290,7 @@ class Sweep:
         own = [pattern.slots.index[n] for n in each.lists]
         inner = [pattern.slots.of_term(body), at_view, *own]
         saved = [s.v[i] for i in inner]
-        for sibling in list(self.by_first.get((view.op.name, view.args[0]), ())):
+        for sibling in list(self.by_arg.get((view.op.name, view.args[0]), ())):
             for i in inner:
                 s.v[i] = UNSET
             value = sibling.results[body.index]
@@ -355,6 +377,14 @@ def _node_of(value: Value) -> torch.fx.Node | None:
             return source.nodes[0]
         source = source.source
     return None
+
+
+def _values(args: tuple[Any, ...]) -> Iterator[Value]:
+    for a in args:
+        if type(a) is Value:
+            yield a
+        elif isinstance(a, tuple):
+            yield from _values(a)
 
 
 def _bare(args: tuple[Any, ...]) -> tuple[Any, ...]:
