@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -23,12 +23,15 @@ from fxrewrite.lowering.emit import Emitter
 from fxrewrite.lowering.library import declared
 from fxrewrite.lowering.provide import provide
 from fxrewrite.lowering.providers import Providers, logger
-from fxrewrite.lowering.replace import Editor, Plan, Refusal, fire, plan
+from fxrewrite.lowering.replace import LARGER, Editor, Plan, Refusal, fire, plan
+from fxrewrite.lowering.report import Fired, Report
 from fxrewrite.patterns import hosting
-from fxrewrite.patterns.events import Event, recording, source_line
+from fxrewrite.patterns.events import Event, recording
 from fxrewrite.patterns.forms import Library
 from fxrewrite.patterns.guards import SiteEnv
+from fxrewrite.patterns.hints import tokens_hint
 from fxrewrite.patterns.near import near_misses
+from fxrewrite.patterns.snapshot import Snapshot, snapshot
 from fxrewrite.patterns.values import Value
 from fxrewrite.patterns.views import Found, Sweep
 from fxrewrite.patterns.writers import Dialect, detect
@@ -104,6 +107,9 @@ class Run:
     seconds: Counter[str] = field(factory=Counter)
     events: list[Event] = field(factory=list)
     near: list[Event] = field(factory=list)
+    edits: list[Fired] = field(factory=list)
+    takers: dict[Node, str] = field(factory=dict)  # a node that went -> the rule that took it
+    drawn: list[Snapshot] = field(factory=list)  # before and after, where a recording draws
 
     def execute(self) -> None:
         """Clean up, read, match, fire, report."""
@@ -122,6 +128,7 @@ class Run:
         matched = time.perf_counter()
         if recording():
             self.near = near_misses(self.sweep, self.engine.library)
+        self._draw()
         start_fuse = time.perf_counter()
         self._fuse(list(self.sweep.found))
         provided = self._provide()
@@ -135,9 +142,13 @@ class Run:
             }
         )
         if recording():
-            self.events = cleaned
-            self._report()
-            self.events += provided
+            report = Report(self.engine.program, self.takers).events(self.edits, self.refused.values(), self.near)
+            self.events = [*cleaned, *report, *provided]
+        self._draw()
+
+    def _draw(self) -> None:
+        if any(log.drawn is not None for log in recording()):
+            self.drawn.append(snapshot(self.graph))
 
     def _provide(self) -> list[Event]:
         """Providers for calls of declared ops that no rule took."""
@@ -161,7 +172,7 @@ class Run:
             if not remaining or (len(self.fired) == before and len(winners) == len(plans)):
                 break
         for found in remaining:
-            self.refused.setdefault(id(found), (found, Refusal("eaten by", "a larger match")))
+            self.refused.setdefault(id(found), (found, Refusal("eaten by", LARGER)))
 
     def _plans(self, found: list[Found]) -> list[Plan]:
         plans: list[Plan] = []
@@ -188,7 +199,8 @@ class Run:
                     if low == high
                     else f"{'?' if low is None else low} to {'any' if high is None else high} tokens"
                 )
-                raise Refusal("outside token range", shown, said(condition))
+                hint = "" if low == high and low is not None else tokens_hint(found.rule.prefer)
+                raise Refusal("outside token range", shown, said(condition), hint=hint)
 
     def _tokens(self, found: Found) -> tuple[Any, Any]:
         """The lowest and the highest number of rows of the first operand; None where there is no bound."""
@@ -250,8 +262,12 @@ class Run:
             return emitters[0].outputs()
 
         rule = p.found.rule
+        gone = {*p.dead, *(o.node for o in p.outputs)}
         fire(p, editor, emit, {"rule": rule.full_name, "span": str(rule.span)})
-        self.fired.append((p.found, ", ".join(emitters[0].used)))
+        by = ", ".join(emitters[0].used)
+        self.fired.append((p.found, by))
+        self.edits.append(Fired(p.found, by, _names(gone), _names(editor.made)))
+        self.takers.update(dict.fromkeys(gone, rule.full_name))
 
     def _editor(self, table: Any, truth: Any) -> Editor:
         return Editor(self.graph, table, self.dialect, self.fake_mode, truth)
@@ -263,37 +279,9 @@ class Run:
             self.broken.add(rule.full_name)
             logger.warning("%s (%s) is off: %s", rule.full_name, rule.span, refusal.found)
 
-    # ---- report
 
-    def _report(self) -> None:
-        """Events for every open log."""
-        events = [self._fired_event(*f) for f in self.fired]
-        fired_at = {(e.full_name, e.site) for e in events}
-        for found, refusal in self.refused.values():
-            event = self._refused_event(found, refusal)
-            if (event.full_name, event.site) not in fired_at:
-                events.append(event)
-        known = {(e.full_name, e.site) for e in events}
-        events += [e for e in self.near if (e.full_name, e.site) not in known]
-        self.events += events
-
-    def _fired_event(self, found: Found, by: str) -> Event:
-        rule = found.rule
-        return Event(
-            rule.pack, rule.name, _site(found), True, span=rule.left_span, source=source_line(found.site), by=by
-        )
-
-    def _refused_event(self, found: Found, r: Refusal) -> Event:
-        rule = found.rule
-        by = r.found if r.reason == "eaten by" else ""
-        return Event(
-            rule.pack, rule.name, _site(found), False, r.reason, r.expected, r.found, rule.left_span,
-            source_line(r.node if r.node is not None and r.reason != "eaten by" else found.site), r.hint, by,
-        )  # fmt: skip
-
-
-def _site(found: Found) -> str:
-    return found.site.name if found.site is not None else "?"
+def _names(nodes: Iterable[Node]) -> tuple[str, ...]:
+    return tuple(n.name for n in nodes)
 
 
 def _is_window(condition: Any) -> bool:

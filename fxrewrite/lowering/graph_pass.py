@@ -21,8 +21,9 @@ from fxrewrite.dsl.core import Program, Result
 from fxrewrite.lowering import library
 from fxrewrite.lowering.config import Config, machine_facts
 from fxrewrite.lowering.engine import Engine, Run
+from fxrewrite.lowering.off import off_events
 from fxrewrite.lowering.providers import registered_kernels
-from fxrewrite.patterns.events import Event, recording
+from fxrewrite.patterns.events import recording
 from fxrewrite.patterns.forms import Off
 
 logger = logging.getLogger("fxrewrite")
@@ -82,22 +83,16 @@ class RewritePass(CustomGraphPass):
             log.sources.update(self.engine.program.sources)
             if not self.reported:
                 log.seconds.update(self.engine.seconds)
-            log.events += [evolve(e, graph=number) for e in self._off_events() if number == 0]
+            if number == 0:
+                log.events += off_events(self.engine.program, self.engine.config, self.off())
             log.events += [evolve(e, graph=number) for e in run.events]
+            if log.drawn is not None:
+                log.drawn.append((run.drawn[0], run.drawn[1]))
         self.reported = self.reported or bool(logs)
 
     def off(self) -> list[Off]:
         """Forms and rules that do not take part in this build."""
         return [*self.engine.library.off, *self.engine.cleanup.off]
-
-    def _off_events(self) -> list[Event]:
-        """Rules that cannot take part in this build."""
-        names = set(self.engine.active)
-        return [
-            Event(*off.name.split(".", 1), site="", fired=False, reason=off.reason, found=off.detail, span=off.span)
-            for off in self.off()
-            if off.name in names
-        ]
 
 
 def _parts(program: Program) -> list[Any]:

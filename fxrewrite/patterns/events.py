@@ -6,38 +6,51 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
+import torch
 from attrs import asdict, define, field, frozen
 
 from fxrewrite.dsl.diagnostics import span_json
 from fxrewrite.dsl.syntax import Span
+from fxrewrite.patterns.snapshot import Snapshot
 
+SCHEMA = 1  # of the JSON: it grows when a field goes or changes its meaning, not when one comes
 LOWERED, SERVED = "lowered to primitives", "served by"  # of a call that no rule took
-
-REASONS = (
-    "other op", "other constant", "guard false", "guard unknown", "shared value", "mutation between", "effect order",
-    "cycle", "dtype", "shape", "strides", "eaten by", "pack off", "level", "outside token range",
-    "loses in this bucket", "provider missing", "kept: no faster provider here", "not proved", "rule failed",
-    "graph not functional", "missing op", "missing native", "not matched yet", "schema", "not applied",
-    "cached, not run", LOWERED, SERVED,
+OFF = ("not matched yet", "missing native", "missing op", "schema", "not applied", "pack off", "level")  # of a rule
+REASONS = (  # from the nearest miss to the farthest
+    "kept: no faster provider here", "provider missing", "outside token range", "eaten by", "strides", "effect order",
+    "cycle", "mutation between", "shared value", "rule failed", "guard unknown", "guard false", "shape", "dtype",
+    "other constant", "other op", *OFF, LOWERED, SERVED,
 )  # fmt: skip
+COMPLETE = 1000  # the depth of a match that was found whole and then refused
+TORCH = str(Path(torch.__file__).parent)
+
+
+def _of_the_list(event: Any, attribute: Any, reason: str) -> None:
+    if reason and reason not in REASONS:
+        raise ValueError(f"{reason!r} is no reason of the closed list")
 
 
 @frozen
 class Event:
-    """One rule at one site, or one call of a declared op (`rule` is its torch name) that no rule took.
+    """One rule at one site, or one call of a declared op (`rule` is its torch name) that no rule took, or a rule that
+    takes no part (`site` is empty, the reason one of `OFF`).
 
     `site`: the node. `fired`, or the `reason` (one of `REASONS`), with what the rule `expected` there and what was
-    `found`. `span`: the sub-expression of the rule that this is about. `source`: the line of the model. `by`: the
-    provider that was put in, or the rule that ate the site. `graph`: the number of the graph in this recording, from 0.
+    `found`. `span`: the sub-expression of the rule that this is about. `source`: the line of the model. `hint`: what
+    to type so that it fires. `by`: the provider that was put in, or the rule that ate the site. `graph`: the number of
+    the graph in this recording, from 0. `nodes`: those that `found` tells of. `nearest`: of an op that was not
+    recognised, how far its best form came. `depth`: how much of the rule had matched. `matched`: the nodes that went;
+    `written`: those that came.
     """
 
     pack: str | None
     rule: str
     site: str
     fired: bool
-    reason: str = ""
+    reason: str = field(default="", validator=_of_the_list)
     expected: str = ""
     found: str = ""
     span: Span | None = None
@@ -45,6 +58,16 @@ class Event:
     hint: str = ""
     by: str = ""
     graph: int = 0
+    nodes: tuple[str, ...] = ()
+    nearest: str = ""
+    depth: int = 0
+    matched: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """How near a site came to firing: less is nearer."""
+        return REASONS.index(self.reason) if self.reason else -1, -self.depth
 
     @property
     def full_name(self) -> str:
@@ -62,7 +85,8 @@ class Log:
     """The events of a recording, and the seconds that each stage took.
 
     `seconds`: parse, compile (rules), read (values and views), match, rewrite. `graphs`: how many graphs were seen.
-    `sources`: text of the rule files, by name, for carets.
+    `cached`: compilations whose code came from a cache. `sources`: text of the rule files, by name, for carets.
+    `drawn`: each graph before and after, where it was asked for.
     """
 
     events: list[Event] = field(factory=list)
@@ -70,6 +94,7 @@ class Log:
     graphs: int = 0
     cached: int = 0
     sources: dict[str, str] = field(factory=dict, repr=False)
+    drawn: list[tuple[Snapshot, Snapshot]] | None = field(default=None, repr=False)
 
     def fired(self) -> Counter[str]:
         """How often each rule fired, by `rule` name."""
@@ -77,7 +102,11 @@ class Log:
 
     def missed(self, rule: str | None = None) -> list[Event]:
         """The events of sites that did not fire."""
-        return [e for e in self.events if not e.fired and (rule is None or rule in (e.rule, e.full_name))]
+        return [e for e in self.of(rule) if not e.fired]
+
+    def of(self, rule: str | None) -> list[Event]:
+        """The events of a rule, by `pack.rule` or `rule`; of every rule for None."""
+        return [e for e in self.events if rule is None or rule in (e.rule, e.full_name)]
 
     def report(self, rule: str | None = None, every: bool = False) -> str:
         """Text for a person: each rule with its sites, fired and not, and why not; with `every`, all of its sites."""
@@ -86,8 +115,9 @@ class Log:
         return render(self, rule, every)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with every event."""
+        """A JSON object with every event (`docs/explain.md` tells of each field)."""
         return {
+            "schema": SCHEMA,
             "graphs": self.graphs,
             "cached": self.cached,
             "fired": dict(self.fired()),
@@ -100,9 +130,9 @@ _logs: ContextVar[tuple[Log, ...]] = ContextVar("fxrewrite_logs", default=())
 
 
 @contextmanager
-def record() -> Iterator[Log]:
-    """Collect the events of every rewrite inside the `with` block."""
-    log = Log()
+def record(graphs: bool = False) -> Iterator[Log]:
+    """Collect the events of every rewrite inside the `with` block; with `graphs` also each graph before and after."""
+    log = Log(drawn=[] if graphs else None)
     token = _logs.set((*_logs.get(), log))
     try:
         yield log
@@ -115,17 +145,28 @@ def recording() -> tuple[Log, ...]:
     return _logs.get()
 
 
+# ---- the model
+
+
 def source_line(node: Any) -> str:
-    """The line of the model that a node comes from, `file:line: text`, or nothing."""
+    """The line of the model that a node comes from, `file:line  text`, or nothing."""
+    return "  ".join(_source(node))
+
+
+def source_place(node: Any) -> str:
+    """`file:line` of the model, or nothing."""
+    return _source(node)[0]
+
+
+def _source(node: Any) -> tuple[str, str]:
+    """Place and text of the innermost line that is not of torch itself; where all are, of the innermost."""
     trace = node.meta.get("stack_trace") if node is not None else None
-    if not trace:
-        return ""
-    lines = [text.strip() for text in trace.strip().split("\n")]
-    for i in range(len(lines) - 1, -1, -1):
-        if lines[i].startswith('File "'):
-            parts = lines[i].split(", ")
-            name = parts[0][6:-1].replace("\\", "/").rsplit("/", 1)[-1]
-            number = parts[1].removeprefix("line ") if len(parts) > 1 else "?"
-            code = lines[i + 1] if i + 1 < len(lines) else ""
-            return f"{name}:{number}  {code}"
-    return ""
+    lines = [text.strip() for text in (trace or "").strip().split("\n")]
+    frames = [i for i, line in enumerate(lines) if line.startswith('File "')]
+    if not frames:
+        return "", ""
+    at = next((i for i in reversed(frames) if not lines[i].startswith(f'File "{TORCH}')), frames[-1])
+    file, number, *_ = [*lines[at].split(", "), "line ?"]
+    name = file[6:-1].replace("\\", "/").rsplit("/", 1)[-1]
+    code = lines[at + 1] if at + 1 < len(lines) and at + 1 not in frames else ""
+    return f"{name}:{number.removeprefix('line ')}", code

@@ -1,17 +1,117 @@
-"""Reports for people: each rule with its sites, and for each reason the place in the rule and the lines of the
-model.
+"""Reports for people: each rule with its sites, sites that are alike as one group, the nearest to firing first; with
+the place in the rule and the lines of the model.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from collections.abc import Iterable, Sequence
+
+from attrs import frozen
 
 from fxrewrite.dsl.diagnostics import underline
-from fxrewrite.patterns.events import LOWERED, SERVED, Event, Log
+from fxrewrite.dsl.syntax import Span
+from fxrewrite.patterns.events import LOWERED, OFF, SERVED, Event, Log
 
 FEW = 3  # with more rules than this, those that came nowhere near get one line each
-LINES = 3  # lines of the model shown for one reason
+LINES = 3  # lines of the model shown for one group
+NAMES = 3  # names shown in one line
+
+
+@frozen
+class Group:
+    """Sites of a rule that are alike: they differ in their nodes alone, as those of the layers of a model do."""
+
+    events: tuple[Event, ...]
+
+    @property
+    def first(self) -> Event:
+        """The event that stands for all."""
+        return self.events[0]
+
+    @property
+    def said(self) -> str:
+        """The reason, with what was expected and found, in one line."""
+        e = self.first
+        if e.fired:
+            return "fired" + (f" (provider: {e.by})" if e.by else "")
+        said = f"{e.reason} {e.by}" if e.by else e.reason
+        said += f": expected {e.expected}" if e.expected else ""
+        return said + (f"{',' if e.expected else ':'} found {e.found}" if e.found else "")
+
+    @property
+    def lines(self) -> dict[str, list[str]]:
+        """The sites by the line of the model that they come from."""
+        out: dict[str, list[str]] = defaultdict(list)
+        for e in self.events:
+            out[e.source].append(e.site)
+        return out
+
+
+@frozen
+class Chapter:
+    """A rule with the events of its sites."""
+
+    name: str
+    events: tuple[Event, ...]
+
+    @property
+    def fired(self) -> int:
+        """How many sites fired."""
+        return sum(e.fired for e in self.events)
+
+    @property
+    def head(self) -> str:
+        """The name, and how many of its sites fired."""
+        if all(e.reason in (LOWERED, SERVED) for e in self.events):
+            return f"{self.name}  {counted(len(self.events), 'call')}"
+        providers = sorted({e.by for e in self.events if e.fired and e.by})
+        by = f"  (provider: {', '.join(providers)})" if providers else ""
+        return f"{self.name}  {self.fired} of {len(self.events)} sites{by}"
+
+    @property
+    def is_absent(self) -> bool:
+        """Does no site have more than the first op of the rule, or its last?"""
+        return all(not e.fired and e.reason == "other op" for e in self.events)
+
+    @property
+    def rank(self) -> tuple[int, tuple[int, int]]:
+        """What fires most first, then what came nearest."""
+        return -self.fired, min(e.rank for e in self.events)
+
+    @property
+    def groups(self) -> list[Group]:
+        """The sites that did not fire, alike together, the nearest first and of these the most frequent."""
+        return sorted(_alike(e for e in self.events if not e.fired), key=lambda g: (g.first.rank, -len(g.events)))
+
+    @property
+    def firings(self) -> list[Group]:
+        """The sites that fired, by provider."""
+        return _alike(e for e in self.events if e.fired)
+
+
+def _alike(events: Iterable[Event]) -> list[Group]:
+    groups: dict[tuple[object, ...], list[Event]] = defaultdict(list)
+    for e in events:
+        groups[(e.reason, e.by, e.expected, e.found, e.span, e.hint, e.nearest)].append(e)
+    return [Group(tuple(g)) for g in groups.values()]
+
+
+def chapters(log: Log, rule: str | None = None) -> list[Chapter]:
+    """The rules that have sites, in the order of a report."""
+    by_rule: dict[str, list[Event]] = defaultdict(list)
+    for e in log.of(rule):
+        if e.reason not in OFF:
+            by_rule[e.full_name].append(e)
+    return sorted((Chapter(n, tuple(es)) for n, es in by_rule.items()), key=lambda c: (c.rank, c.name))
+
+
+def rules_off(log: Log, rule: str | None = None) -> list[Group]:
+    """The rules that take no part, together where the reason is the same."""
+    return _alike(e for e in log.of(rule) if e.reason in OFF)
+
+
+# ---- text
 
 
 def render(log: Log, rule: str | None = None, every: bool = False) -> str:
@@ -19,80 +119,65 @@ def render(log: Log, rule: str | None = None, every: bool = False) -> str:
 
     `every`: no site is left out.
     """
-    limit = len(log.events) if every else LINES
-    by_rule: dict[str, list[Event]] = defaultdict(list)
-    for e in log.events:
-        if rule is None or rule in (e.rule, e.full_name):
-            by_rule[e.full_name].append(e)
+    found, off = chapters(log, rule), rules_off(log, rule)
     lines: list[str] = []
     absent: list[str] = []
-    for name in sorted(by_rule, key=lambda n: (-sum(e.fired for e in by_rule[n]), n)):
-        events = by_rule[name]
-        if len(by_rule) > FEW and not any(e.fired or e.reason != "other op" for e in events):
-            missing = sorted({e.expected for e in events})
-            absent.append(
-                f"{name}  0 of {len(events)} sites: no {' and no '.join(m.removeprefix('a ') for m in missing)}"
-            )
+    for chapter in found:
+        if len(found) > FEW and chapter.is_absent:
+            missing = sorted({e.expected.removeprefix("a ") for e in chapter.events})
+            absent.append(f"{chapter.name}  0 of {len(chapter.events)} sites: no {' and no '.join(missing)}")
         else:
-            lines += [*_rule(name, events, log, limit), ""]
+            lines += [*_chapter(chapter, log, every), ""]
     lines += [*absent, ""] if absent else []
+    lines += [line for group in off for line in _off(group, every)]
     if log.cached:
-        many = "compilations" if log.cached > 1 else "compilation"
-        lines.append(f"{log.cached} {many}: cached, not run (the rewritten code came from Inductor's cache)")
-    if not by_rule and not log.cached:
+        lines.append(f"{counted(log.cached, 'compilation')}: cached, not run (the code came from Inductor's cache)")
+    if not found and not off and not log.cached:
         lines.append(f"no site of {rule}" if rule else "no rule has a site in these graphs")
     return "\n".join(lines).rstrip()
 
 
-def _rule(name: str, events: list[Event], log: Log, limit: int) -> list[str]:
-    fired = [e for e in events if e.fired]
-    calls = all(e.reason in (LOWERED, SERVED) for e in events)
-    lines = [
-        f"{name}  {_count(len(events), 'call')}"
-        if calls
-        else f"{name}  {len(fired)} of {len(events)} sites" + _by(fired)
-    ]
-    groups: dict[tuple[Any, ...], list[Event]] = defaultdict(list)
-    for e in events:
-        if not e.fired:
-            groups[(e.reason, e.by, e.expected, _found_kind(e), e.span)].append(e)
-    shown = None
-    for group in sorted(groups.values(), key=lambda g: str(g[0].span)):
-        lines += _group(group, log, group[0].span != shown, limit)
-        shown = group[0].span
+def _chapter(chapter: Chapter, log: Log, every: bool) -> list[str]:
+    lines = [chapter.head]
+    shown: Span | None = None
+    for group in chapter.groups:
+        lines += _group(group, log, group.first.span != shown, every)
+        shown = group.first.span
     return lines
 
 
-def _by(fired: list[Event]) -> str:
-    providers = sorted({e.by for e in fired if e.by})
-    return f"  (provider: {', '.join(providers)})" if providers else ""
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'s' if n > 1 else ''}"
-
-
-def _found_kind(e: Event) -> str:
-    return "" if e.reason == "shared value" else e.found.split(" (")[0]
-
-
-def _group(group: list[Event], log: Log, with_place: bool, limit: int) -> list[str]:
-    e = group[0]
-    count = _count(len(group), "site")
+def _group(group: Group, log: Log, with_place: bool, every: bool) -> list[str]:
+    e, count = group.first, len(group.events)
     lines: list[str] = []
     if e.span is not None and with_place:
-        lines.append(f"  {e.span}")
-        lines += ["  " + line for line in underline(e.span, log.sources)]
-    said = f"    {e.reason} {e.by}" if e.by else f"    {e.reason}"
-    if e.expected:
-        said += f": expected {e.expected}"
-    if e.found and not e.by:
-        said += f"{',' if e.expected else ':'} found {e.found}"
-    lines.append(f"{said}  [{count}]")
-    for shown in group[:limit]:
-        lines.append(f"      {shown.site}  {shown.source}".rstrip())
-    if len(group) > limit:
-        lines.append(f"      ... and {len(group) - limit} more")
-    if e.hint:
-        lines.append(f"    hint: {e.hint}")
+        lines += [f"  {e.span}", *("  " + line for line in underline(e.span, log.sources))]
+    lines.append(f"    {group.said}  [{f'{count} sites alike' if count > 1 else '1 site'}]")
+    places = list(group.lines.items())
+    for source, sites in places if every else places[:LINES]:
+        lines.append("      " + "  ".join(filter(None, (source, "at " + named(sites, len(sites) if every else NAMES)))))
+    if not every and len(places) > LINES:
+        lines.append(f"      ... and {counted(len(places) - LINES, 'line')} more")
+    lines += [f"    nearest: {e.nearest}"] if e.nearest else []
+    lines += [f"    hint: {e.hint}"] if e.hint else []
     return lines
+
+
+def _off(group: Group, every: bool) -> list[str]:
+    e = group.first
+    names = [e.full_name for e in group.events]
+    verb = "are" if len(names) > 1 else "is"
+    return [
+        f"{named(names, len(names) if every else NAMES)} {verb} off: {e.found or e.reason}",
+        *([f"  hint: {e.hint}"] if e.hint else []),
+    ]
+
+
+def named(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def counted(n: int, what: str) -> str:
+    """`1 site`, `2 sites`."""
+    return f"{n} {what}{'s' if n != 1 else ''}"

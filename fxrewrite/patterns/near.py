@@ -7,31 +7,25 @@ Only asked for when somebody listens: matching itself keeps no such notes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from fxrewrite.dsl.core import (
-    Apply,
-    Call,
-    Choose,
-    Each,
-    Extern,
-    Lit,
-    Number,
-    Operand,
-    Prim,
-    Ref,
-    Result,
-    RuleDef,
-    span_of,
-)  # fmt: skip
+from torch.fx import Node
+
+from fxrewrite.dsl.core import Apply, Call, Each, Lit, Prim, Result, RuleDef, span_of
+from fxrewrite.dsl.syntax import Span
 from fxrewrite.patterns.construct import construct
-from fxrewrite.patterns.dialect import VIEWS, called
-from fxrewrite.patterns.events import Event, source_line
+from fxrewrite.patterns.dialect import VIEWS
+from fxrewrite.patterns.events import COMPLETE, Event, source_line
 from fxrewrite.patterns.fitting import Problem
 from fxrewrite.patterns.forms import Library, Pattern
+from fxrewrite.patterns.hints import SPECIALIZE, attribute_hint, place_of_term
 from fxrewrite.patterns.state import State, Trace
 from fxrewrite.patterns.values import Value
 from fxrewrite.patterns.views import Sweep, View
+from fxrewrite.patterns.wording import expected_text, found_text, node_text, text, values_text
+
+READERS = 4  # users of a value that are told of
 
 
 def near_misses(sweep: Sweep, library: Library) -> list[Event]:
@@ -72,7 +66,7 @@ def _is_site(sweep: Sweep, v: Value, op: str) -> bool:
 
 def _inner(sweep: Sweep, v: Value, view: View) -> bool:
     """Do all users of `v` make the same op of the same operand (a norm before its weight)?"""
-    larger = {id(w.results[0]) for w in sweep.by_first.get((view.op.name, view.args[0]), ()) if w.results[0].n > v.n}
+    larger = {id(w.results[0]) for w in sweep.by_arg.get((view.op.name, view.args[0]), ()) if w.results[0].n > v.n}
     users = [sweep.table.of_node.get(u) for n in v.nodes for u in n.users]
     return bool(users) and all(id(u) in larger for u in users)
 
@@ -101,7 +95,7 @@ def _feeds(sweep: Sweep, v: Value, above: str) -> bool:
         if id(x) in seen:
             continue
         seen.add(id(x))
-        if sweep.by_first.get((above, x)):
+        if sweep.by_arg.get((above, x)):
             return True
         for n in x.nodes:
             for u in n.users:
@@ -121,12 +115,14 @@ def _root_miss(sweep: Sweep, pattern: Pattern, v: Value) -> Event:
     node = v.nodes[0]
     if problems:
         reason, expected, found = problems[0]
-        return _event(rule, node, reason, _text(expected), _text(found), rule.left_span)
+        return _event(rule, node, reason, text(expected), text(found), rule.left_span, depth=COMPLETE)
     if pattern.each is not None and trace.depth < 0:
         return _event(rule, node, "other op", "two or more values of one form", "one", rule.left_span)
+    about = trace.found.nodes[:1] if isinstance(trace.found, Value) else ()
     return _event(
         rule, node, trace.reason or "other op", expected_text(trace.term), found_text(trace.found),
-        _span(trace.term) or rule.left_span, _hint(trace) or _closest_form(sweep, trace),
+        span_of(_owner(trace.term)) or rule.left_span, about, _hint(sweep, rule, trace),
+        _closest_form(sweep, trace), max(trace.depth, 0),
     )  # fmt: skip
 
 
@@ -148,7 +144,9 @@ def _closest_form(sweep: Sweep, trace: Trace) -> str:
                         best = inner
     if best is None:
         return ""
-    return f"{name} needs {expected_text(best.term)} where {found_text(best.found)} stands ({_span(best.term)})"
+    return (
+        f"{name} needs {expected_text(best.term)} where {found_text(best.found)} stands ({span_of(_owner(best.term))})"
+    )
 
 
 def _behind(value: Value) -> list[Value]:
@@ -169,7 +167,7 @@ def _problems(sweep: Sweep, pattern: Pattern, v: Value, trace: Trace) -> list[Pr
         mark = len(s.trail)
         problem = sweep.check(p, s) or _undetermined(sweep, p, s)
         if problem is not None:
-            problems.append(problem)
+            problems.append(_with_values(sweep, p, s, problem))
         s.undo(mark)
         return False
 
@@ -177,11 +175,26 @@ def _problems(sweep: Sweep, pattern: Pattern, v: Value, trace: Trace) -> list[Pr
     return problems
 
 
+def _with_values(sweep: Sweep, pattern: Pattern, s: State, problem: Problem) -> Problem:
+    """A condition that does not hold, with what its names are here."""
+    reason, expected, found = problem
+    if reason not in ("guard false", "guard unknown") or found is not None or not isinstance(expected, Apply):
+        return problem
+    return reason, expected, values_text(expected, sweep.env(pattern, s))
+
+
 def _first_miss(pattern: Pattern, v: Value, first: str, root: str) -> Event:
     rule: RuleDef = pattern.owner
-    shown = ", ".join(_node_text(u) for u in _readers(v.nodes)[:4]) or "nobody"
+    readers = _readers(v.nodes)
+    shown = ", ".join(map(node_text, readers[:READERS])) or "nobody"
     return _event(
-        rule, v.nodes[0], "other op", f"a {root} among its users", f"{first} is used by {shown}", rule.left_span
+        rule,
+        v.nodes[0],
+        "other op",
+        f"a {root} among its users",
+        f"{first} is used by {shown}",
+        rule.left_span,
+        readers,
     )
 
 
@@ -202,79 +215,30 @@ def _undetermined(sweep: Sweep, pattern: Pattern, s: State) -> Problem | None:
     return None
 
 
-def _event(rule: RuleDef, node: Any, reason: str, expected: str, found: str, span: Any, hint: str = "") -> Event:
-    return Event(rule.pack, rule.name, node.name, False, reason, expected, found, span, source_line(node), hint)
+def _event(
+    rule: RuleDef, node: Node, reason: str, expected: str, found: str, span: Span | None,
+    about: Sequence[Node] = (), hint: str = "", nearest: str = "", depth: int = 0,
+) -> Event:  # fmt: skip
+    return Event(
+        rule.pack, rule.name, node.name, False, reason, expected, found, span, source_line(node), hint,
+        nodes=tuple(n.name for n in about), nearest=nearest, depth=depth,
+    )  # fmt: skip
 
 
-# ---- words
+def _owner(term: Any) -> Any:
+    """What has a place in the text: of an attribute of a call (call, scalar) the call."""
+    return term[0] if isinstance(term, tuple) and len(term) == 2 and isinstance(term[0], Call) else term
 
 
-def expected_text(t: Any) -> str:
-    """What a term asks for."""
-    if isinstance(t, tuple) and len(t) == 2 and isinstance(t[0], Call):
-        name = next((n for n, s in t[0].attrs if s is t[1]), "")
-        return f"{t[0].op}: {name} = {_text(t[1])}"
-    if isinstance(t, Result):
-        return f"a result of {t.call.op}"
-    if isinstance(t, Prim):
-        return f"`{t.op}`"
-    if isinstance(t, Operand):
-        return f"the value that `{t.name}` is" if not t.optional else f"`{t.name}`"
-    if isinstance(t, Extern):
-        return f"a result of {t.call.op}"
-    if isinstance(t, Choose):
-        return "one of the cases"
-    return _text(t)
-
-
-def found_text(v: Any) -> str:
-    """What stood there."""
-    if isinstance(v, Value):
-        names = list(dict.fromkeys(name for name, views in v.views.items() for w, i in views))
-        node = f" ({_node_text(v.nodes[0])})" if v.nodes else ""
-        if names:
-            return f"a result of {' or '.join(names)}{node}"
-        return f"{_op_text(v)}{node}"
-    return _text(v)
-
-
-def _op_text(v: Value) -> str:
-    if v.op == "reshape":
-        return f"a reshape of {found_text(v.args[0])}"
-    return "an input of the graph" if v.op == "input" else f"`{v.op}`"
-
-
-def _node_text(node: Any) -> str:
-    return node.name if node.op != "call_function" else f"{node.name}: {called(node)}"
-
-
-def _text(x: Any) -> str:
-    if isinstance(x, str):
-        return x
-    if isinstance(x, Lit):
-        return _text(x.value)
-    if isinstance(x, Ref):
-        return x.name
-    if isinstance(x, Number):
-        return _text(x.value)
-    if isinstance(x, View):
-        return x.op.name
-    if isinstance(x, Apply):
-        from fxrewrite.dsl.wording import said
-
-        return said(x)
-    if x is None:
-        return "none"
-    return {True: "true", False: "false"}[x] if isinstance(x, bool) else str(x)
-
-
-def _span(t: Any) -> Any:
-    if isinstance(t, tuple) and len(t) == 2 and isinstance(t[0], Call):
-        return t[0].span
-    return span_of(t)
-
-
-def _hint(trace: Trace) -> str:
-    if trace.reason == "other constant" and isinstance(trace.found, Value) and not trace.found.shape:
-        return "torch._dynamo.config.specialize_float = True keeps module floats as constants"
-    return ""
+def _hint(sweep: Sweep, rule: RuleDef, trace: Trace) -> str:
+    """What makes an attribute fit."""
+    if trace.reason != "other constant":
+        return ""
+    if isinstance(trace.found, Value):
+        return SPECIALIZE if not trace.found.shape else ""
+    op, term = sweep.library.program.ops.get(rule.name), trace.term
+    if op is None or not op.is_fusion or not isinstance(term, tuple) or place_of_term(rule, _owner(term)) is None:
+        return ""
+    call, value = term
+    name = next((n for n, s in call.attrs if s is value and isinstance(s, Lit)), "")
+    return attribute_hint(call, name, value) if name else ""
