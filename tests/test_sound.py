@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import fxrewrite
-from capture import make_fx_graph
+from capture import make_fx_graph, run
 from fxrewrite.dsl.parse import parse
 from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
@@ -178,3 +178,21 @@ def test_a_provider_is_not_given_another_layout_than_it_declares() -> None:
     with fxrewrite.record() as log:
         pass_(gm.graph)
     assert [e.reason for e in log.events if e.rule == "twice"] == ["strides"]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: torch.neg(torch.neg(x)),
+        lambda x: torch.neg(torch.neg(x)).t(),
+        lambda x: (lambda a: (torch.neg(torch.neg(a)), a))(x + 1),
+        lambda x: (lambda a: (torch.neg(torch.neg(a)), a.chunk(2, -1)[1]))(x + 1),
+        lambda x: (lambda a: (torch.neg(torch.neg(a)), a[0]))(x + 1),
+    ],
+)
+def test_an_operand_that_comes_out_as_it_is_is_copied_where_it_is_seen(fn: Any) -> None:
+    pass_ = make_pass(make_config([_pack("rule twice: neg(neg(x)) => x\n")], strict=True))
+    x = torch.randn(4, 8)
+    gm = make_fx_graph(fn, (x,))
+    assert rewrite_checked(gm, pass_).fired == {"twice": 1}
+    assert all(o.untyped_storage().data_ptr() != x.untyped_storage().data_ptr() for o in run(gm))

@@ -17,12 +17,12 @@ from torch.fx import Graph, Node
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from fxrewrite.dsl.core import Operand, Prim, Term
-from fxrewrite.patterns.dialect import BOOKKEEPING, VIEWS, base
+from fxrewrite.patterns.dialect import BOOKKEEPING
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of
 from fxrewrite.patterns.views import Found
 from fxrewrite.patterns.wording import describe
 from fxrewrite.patterns.writers import WRITERS, Dialect
-from fxrewrite.patterns.writes import Writes
+from fxrewrite.patterns.writes import Writes, memory, returned
 
 aten = torch.ops.aten
 LARGER = "a larger match"  # what eats a site whose nodes went before its rule had its turn
@@ -387,27 +387,25 @@ def fire(p: Plan, editor: Editor, emit: Callable[[Editor, Plan], list[Any]], mar
 
 
 def _pairs(editor: Editor, p: Plan, results: list[Any]) -> list[tuple[Output, Node]]:
-    """Each output with the node that replaces it. Outputs of the graph never share memory that they did not share
-    before.
-    """
+    """Each output with the node that replaces it."""
     pairs: list[tuple[Output, Node]] = []
-    # result -> memory of an old node that is returned -> the new one
-    owners: dict[tuple[int, int | None], dict[Node, Node]] = {}
+    owners: dict[Node, Node] = {}  # memory of a new node -> the old memory in whose place it stands
+    copies: dict[tuple[Node, Node], Node] = {}
     for o in p.outputs:
         new = results[o.index] if o.element is None else results[o.index][o.element]
         if returned(o.node):
-            owner = owners.setdefault((o.index, o.element), {})
-            memory = base(o.node)
-            if memory not in owner:
-                owner[memory] = editor.call(aten.clone.default, new, like=o.node) if owner else new
-            new = owner[memory]
+            mine, old = memory(new), memory(o.node)
+            if mine is not old and (_is_taken(mine) or owners.setdefault(mine, old) is not old):
+                if (new, old) not in copies:
+                    copies[new, old] = editor.call(aten.clone.default, new, like=o.node)
+                new = copies[new, old]
         pairs.append((o, _back(editor, new, o)))
     return pairs
 
 
-def returned(node: Node) -> bool:
-    """Is the node, or a view of it, an output of the graph?"""
-    return any(u.op == "output" or (u.target in VIEWS and returned(u)) for u in node.users)
+def _is_taken(owner: Node) -> bool:
+    """Is memory the caller's, or returned already? Outputs share none that they did not share before."""
+    return owner.op != "call_function" or returned(owner)
 
 
 def _back(editor: Editor, new: Node, o: Output) -> Node:

@@ -49,6 +49,27 @@ def written_by(node: Node) -> Iterator[Node]:
             yield from (x for x in (given if isinstance(given, list | tuple) else [given]) if isinstance(x, Node))
 
 
+def memory(node: Node) -> Node:
+    """What a node is a view of, or was written into; a node that lies in memory of its own is itself."""
+    source = next(_sources(node), None)
+    while source is not None and _is_view(node, source):
+        node, source = source, next(_sources(source), None)
+    return node
+
+
+def returned(node: Node) -> bool:
+    """Is the node, or a view of it, an output of the graph?"""
+    return any(u.op == "output" or (_is_view(u, node) and returned(u)) for u in node.users)
+
+
+def _is_view(node: Node, source: Node) -> bool:
+    """Does `node` share the memory of `source`, which it reads? An element of a list of views does."""
+    return source in _sources(node) and (
+        isinstance(node.target, torch._ops.OpOverload)
+        or (isinstance(source.target, torch._ops.OpOverload) and shares_memory(source.target))
+    )
+
+
 class Writes:
     """The writes of one graph, in order. `read` follows the reading of values."""
 
