@@ -181,7 +181,7 @@ class Run:
                 continue
             try:
                 self._profitable(f)
-                plans.append(plan(f, self.sweep.table.writes))
+                plans.append(plan(f, self.sweep.table))
             except Refusal as refusal:
                 self.refused[id(f)] = (f, refusal)
         return plans
@@ -242,7 +242,7 @@ class Run:
             return
         rule = p.found.rule
         try:
-            fresh = plan(p.found, self.sweep.table.writes)
+            fresh = plan(p.found, self.sweep.table)
             self._write(fresh)
         except Refusal as refusal:
             self.refused[id(p.found)] = (p.found, refusal)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any
 
 import sympy
@@ -18,6 +19,7 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from fxrewrite.dsl.core import Operand, Prim, Term
 from fxrewrite.patterns.dialect import BOOKKEEPING
+from fxrewrite.patterns.effects import Effects, call_of, ordered
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of
 from fxrewrite.patterns.views import Found
 from fxrewrite.patterns.wording import describe
@@ -28,7 +30,7 @@ aten = torch.ops.aten
 LARGER = "a larger match"  # what eats a site whose nodes went before its rule had its turn
 MARK = "fxrewrite"  # node.meta key: the rule and its place
 # metadata that the new node inherits
-COPIED = ("stack_trace", "nn_module_stack", "custom", "source_fn_stack", "seq_nr")
+COPIED = ("stack_trace", "nn_module_stack", "custom", "source_fn_stack", "from_node", "seq_nr")
 
 
 class Refusal(Exception):
@@ -86,9 +88,10 @@ def live(value: Value) -> list[Node]:
 # ---- planning
 
 
-def plan(found: Found, writes: Writes) -> Plan:
+def plan(found: Found, table: Table) -> Plan:
     """What firing would do. Raises Refusal; changes nothing."""
-    outputs = _outputs(found)
+    writes, effects = table.writes, table.effects
+    outputs = _outputs(found, effects)
     if not outputs:
         gone = found.site is not None and found.site._erased
         raise Refusal("eaten by", LARGER) if gone else Refusal("other op", "no output of the rule is used")
@@ -103,14 +106,16 @@ def plan(found: Found, writes: Writes) -> Plan:
     first = min(o.node for o in outputs)
     operands = _values(found.bindings.values())
     captures = list(dict.fromkeys(n for v in operands for n in leaves(v, first, writes)))
-    dead = dying({o.node for o in outputs if o.node not in captures}, set(captures))
-    _exclusive(found, dead, set(captures))
+    dead = dying({o.node for o in outputs if o.node not in captures}, set(captures), effects)
+    _exclusive(found, dead, set(captures), effects)
     last = max(captures) if captures else None
     result = Plan(found, outputs, dead, captures, last)
     if writes:
         _one_region(result, first, writes)
     if last is not None:
-        result.moved = _early_users(result, last)
+        result.moved = _early_users(result, last, effects)
+    if effects:
+        _in_order(result, effects)
     return result
 
 
@@ -121,8 +126,10 @@ def _values(items: Iterable[Any]) -> list[Value]:
     return out
 
 
-def _outputs(found: Found) -> list[Output]:
-    """Every live node of every output, also in the shape that the output was before it was viewed."""
+def _outputs(found: Found, effects: Effects) -> list[Output]:
+    """Every live node of every output, also in the shape that the output was before it was viewed. A node that nobody
+    reads is one only where its effect is wanted.
+    """
     out: list[Output] = []
     seen: set[Node] = set()
     views = [_is_view(t) for t in found.rule.left]
@@ -137,7 +144,7 @@ def _outputs(found: Found) -> list[Output]:
                         seen.add(n)
                         out.append(Output(i, j if isinstance(value, list) else None, n, source))
                 source = source.source
-    return [o for o in out if o.node.users]
+    return [o for o in out if o.node.users or (effects and effects.has(call_of(o.node)))]
 
 
 def _is_view(term: Term) -> bool:
@@ -174,32 +181,34 @@ def _one_region(p: Plan, first: Node, writes: Writes) -> None:
         p.last = before
 
 
-def idle(node: Node) -> bool:
-    """Is `node` no user to speak of: bookkeeping, or dead code?"""
-    return not node.users and (node.target in BOOKKEEPING or (node.op == "call_function" and not node.is_impure()))
+def idle(node: Node, effects: Effects | None = None) -> bool:
+    """Is `node` no user to speak of: bookkeeping, or dead code without an effect?"""
+    if node.users or node.op != "call_function":
+        return False
+    return node.target in BOOKKEEPING or not (node.is_impure() or (effects and effects.has(node)))
 
 
-def dying(dead: set[Node], captures: set[Node]) -> set[Node]:
+def dying(dead: set[Node], captures: set[Node], effects: Effects | None = None) -> set[Node]:
     """`dead` with every node that only they use, down to the captures."""
     todo = list(dead)
     while todo:
         for a in todo.pop().all_input_nodes:
             if a in dead or a in captures or a.op != "call_function":
                 continue
-            if all(u in dead or idle(u) for u in a.users):
+            if all(u in dead or idle(u, effects) for u in a.users):
                 dead.add(a)
                 todo.append(a)
     return dead
 
 
-def _exclusive(found: Found, dead: set[Node], captures: set[Node]) -> None:
+def _exclusive(found: Found, dead: set[Node], captures: set[Node], effects: Effects) -> None:
     """Refuse where a value that the rule names has users outside the match, looking through its casts and reshapes."""
     for value, term in zip(found.named, found.terms, strict=True):
         one: Value | None = value
         while one is not None:
             for n in live(one):
                 if n not in dead and n not in captures:
-                    users = [u for u in n.users if u not in dead and u.target not in BOOKKEEPING and not idle(u)]
+                    users = [u for u in n.users if not (u in dead or u.target in BOOKKEEPING or idle(u, effects))]
                     if users:
                         raise Refusal(
                             "shared value", "used by " + ", ".join(map(describe, users[:3])), node=n,
@@ -215,7 +224,22 @@ def _view_name(found: Found, value: Value) -> str:
     return value.op
 
 
-def _early_users(p: Plan, last: Node) -> list[Node]:
+def _in_order(p: Plan, effects: Effects) -> None:
+    """Refuse where an effect would be lost or doubled, or would pass another that it must keep its order with."""
+    calls = {call_of(n) for v in p.found.views if ordered(v.op) for r in v.results for n in live(r)}
+    gone = {*p.dead, *(o.node for o in p.outputs)}
+    first = min(o.node for o in p.outputs)
+    place = first if p.last is None or p.last < first else p.last
+    for call in calls:
+        users = [u for u in call.users if u not in gone and not idle(u, effects)]
+        if call not in gone and (users or not call.users):
+            raise Refusal("effect order", f"{describe(call)} stays: {', '.join(map(describe, users))} reads it", node=call)
+        crossed = effects.between(call, min(call, place), max(call, place), calls)
+        if crossed is not None:
+            raise Refusal("effect order", f"{describe(call)} would move past {describe(crossed)}", node=crossed)
+
+
+def _early_users(p: Plan, last: Node, effects: Effects) -> list[Node]:
     """Users of outputs that stand before the last capture: they move behind it. A capture among them is a cycle."""
     captures = set(p.captures)
     todo = [u for o in p.outputs for u in o.node.users if u not in p.dead and (u < last or u is last)]
@@ -232,6 +256,10 @@ def _early_users(p: Plan, last: Node) -> list[Node]:
             raise Refusal("effect order", f"{describe(u)} would move past another", node=u)
         seen.add(u)
         todo += [w for w in u.users if w < last or w is last]
+    for u in seen if effects else ():
+        crossed = effects.between(u, u, last, seen)
+        if crossed is not None:
+            raise Refusal("effect order", f"{describe(u)} would move past {describe(crossed)}", node=u)
     return sorted(seen)
 
 
@@ -272,6 +300,8 @@ class Editor:
         self.made.append(node)
         if self.table.writes:
             self.table.writes.note(node)
+        if self.table.effects is not None:
+            self.table.effects.note(node)
         vals, kwvals = torch.fx.map_arg((args, kwargs), lambda n: n.meta["val"])
         if val is None:
             if target in (operator.getitem, operator.add, operator.mul):
@@ -285,7 +315,7 @@ class Editor:
         if isinstance(val, torch.Tensor):
             node.meta["tensor_meta"] = _extract_tensor_metadata(val)
         if like is not None:
-            node.meta.update({k: like.meta[k] for k in COPIED if k in like.meta})
+            node.meta.update({k: copy(like.meta[k]) for k in COPIED if k in like.meta})  # passes append to `from_node`
         return node
 
     def node(self, value: Value) -> Node:
@@ -458,7 +488,7 @@ def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark:
         editor.table.of_node.setdefault(new, value)  # an operand that comes out as it is keeps the value that it has
     for n in sorted(p.dead, reverse=True):
         for u in list(n.users):
-            if idle(u):
+            if idle(u, editor.table.effects):
                 editor.graph.erase_node(u)
         if not n.users and not n._erased:
             editor.graph.erase_node(n)

@@ -8,6 +8,7 @@ import torch
 
 from fxrewrite.dsl.core import Choose, Extern, Number, Operand, Prim, Result, TensorType, Term
 from fxrewrite.dsl.scalars import UNKNOWN
+from fxrewrite.patterns.effects import ordered
 from fxrewrite.patterns.forms import Pattern, torch_op
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import extern_name
@@ -65,6 +66,8 @@ def _result(sweep: Sweep, pattern: Pattern, t: Result, s: State) -> Any:
     at = pattern.slots.index.get(("call", normal.call))
     if at is not None and s.v[at] is not UNSET:
         return s.v[at].results[t.index]
+    if ordered(sweep.library.program.ops[t.call.op]):
+        return None  # equal calls of it are not one
     args = [construct(sweep, pattern, a, s) if hasattr(a, "type") else a for a in t.call.args]
     env = sweep.env(pattern, s)
     attrs = [env.value(v) for _, v in t.call.attrs]

@@ -38,6 +38,7 @@ from fxrewrite.dsl.core import (
 from fxrewrite.dsl.dims import Star
 from fxrewrite.patterns.calls import Declared
 from fxrewrite.patterns.dtypes import DTYPES, to_graph
+from fxrewrite.patterns.effects import declarations
 from fxrewrite.patterns.further import find_further
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, extern_name
@@ -69,6 +70,13 @@ def _overload(packet: torch._ops.OpOverloadPacket) -> str:
     schemas = {n: getattr(packet, n)._schema for n in names if n != "default"}
     able = [n for n, s in schemas.items() if not s.is_mutable and any("Tensor" in str(a.type) for a in s.arguments)]
     return able[0] if "default" not in names and len(able) == 1 else "default"
+
+
+def _torch_op_if_any(path: str) -> torch._ops.OpOverload | None:
+    try:
+        return torch_op(path)
+    except MissingOp:
+        return None
 
 
 @define(eq=False)
@@ -116,7 +124,8 @@ def compile_pattern(
     for slot in type_names(operands):
         slots(slot)
     normals = outputs if raw else tuple(normal(t) for t in outputs)
-    compiler = Compiler(slots, lambda s: SiteEnv(lookup(slots, s), machine), torch_op, raw)
+    strings = frozenset(o.name for o in operands if o.kind == "str")
+    compiler = Compiler(slots, lambda s: SiteEnv(lookup(slots, s), machine), torch_op, raw, strings)
     cell: list[Pattern] = []
 
     def found(s: State) -> bool:
@@ -326,6 +335,7 @@ class Library:
     ):  # fmt: skip
         self.program = program
         self.declared = declared  # what a torch op is in the language
+        self.effects = declarations(program, _torch_op_if_any)
         self.index: dict[tuple[str, str | None], list[Pattern]] = defaultdict(list)
         self.rules: dict[tuple[str, str | None], list[Pattern]] = defaultdict(list)
         self.numbered: dict[tuple[str, str | None], Numbered] = defaultdict(Numbered)  # rules that name a number

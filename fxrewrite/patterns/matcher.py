@@ -46,13 +46,14 @@ WHOLE = frozenset({"reshape", "expand", "permute"})  # their attributes are one 
 
 class Compiler:
     """Compiles terms of one pattern. `torch_op` finds an overload by its dotted name. `raw`: for values that are one
-    node each, as clean-up reads them: a cast that is not there is not matched.
+    node each, as clean-up reads them: a cast that is not there is not matched. `strings`: operands that are no tensors.
     """
 
     def __init__(
-        self, slots: Slots, env: Callable[[State], SiteEnv], torch_op: Callable[[str], Any], raw: bool = False
-    ):
-        self.slots, self.env, self.torch_op, self.raw = slots, env, torch_op, raw
+        self, slots: Slots, env: Callable[[State], SiteEnv], torch_op: Callable[[str], Any], raw: bool = False,
+        strings: frozenset[str] = frozenset(),
+    ):  # fmt: skip
+        self.slots, self.env, self.torch_op, self.raw, self.strings = slots, env, torch_op, raw, strings
         self.constants = Constants(slots, env)
 
     # ---- tensors
@@ -76,6 +77,7 @@ class Compiler:
     def operand(self, t: Operand, then: Next) -> Step:
         """A name: binds what stands there, or is what it is bound to."""
         at, optional, dtypes = self.slots(t.name), t.optional, allowed_dtypes(t.type.dtype)
+        named = t.name in self.strings
         rank = None if self.raw else possible_rank(t.type.shape)
 
         def step(v: Any, s: State) -> bool:
@@ -86,7 +88,7 @@ class Compiler:
                         return miss(s, t, v, "dtype")
                     if rank is not None and s.reached is None and not rank(v.shape):
                         return False  # who asks how far an attempt came is told when the types are checked
-                elif v is not None or not optional:
+                elif type(v) is not str if named else v is not None or not optional:
                     return miss(s, t, v, "other constant")
                 s.v[at] = v
                 s.trail.append(at)

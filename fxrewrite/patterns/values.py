@@ -128,6 +128,7 @@ class Table:
         self.size_nodes: dict[Any, list[Node]] = {}
         self.on_new = on_new
         self.writes: Any = None  # `writes.Writes` of the graph, once it is read
+        self.effects: Any = None  # `effects.Effects` of the graph
 
     def fresh(
         self, op: str, args: tuple[Any, ...], attrs: tuple[Any, ...], dtype: Any, shape: Dims, key: Any = None
@@ -203,14 +204,28 @@ class Table:
 
     def slice(self, x: Value, axis: int, start: Any, stop: Any, step: int, shape: Dims) -> Value:
         """`x[start:stop:step]` along a negative axis; `stop` None is the end."""
-        length = x.shape[axis]
-        if stop is not None and (
-            stop == length or (isinstance(stop, int) and isinstance(length, int) and stop >= length)
-        ):
-            stop = None
+        stop = _stop(stop, x.shape[axis])
         if start == 0 and stop is None and step == 1:
             return x
-        return self.cons("slice", (x,), (axis, start, stop, step), x.dtype, shape)
+        attrs = (axis, start, stop, step)
+        if x.op == "slice_scatter" and x.attrs[0] == axis:
+            base, part = x.args
+            if x.attrs == attrs and part.shape == shape:
+                return part
+            if apart(_range(x, attrs), _range(x, x.attrs)):
+                return self.slice(base, axis, start, stop, step, shape)
+        return self.cons("slice", (x,), attrs, x.dtype, shape)
+
+    def slice_scatter(self, x: Value, part: Value, axis: int, start: Any, stop: Any, step: int) -> Value:
+        """`x` with `x[start:stop:step]` along a negative axis replaced by `part`."""
+        attrs = (axis, start, _stop(stop, x.shape[axis]), step)
+        if attrs[1:] == (0, None, 1) and part.shape == x.shape:
+            return part
+        while x.op == "slice_scatter" and x.attrs == attrs:  # what is written over
+            x = x.args[0]
+        if part.op == "slice" and self.slice(x, *attrs, part.shape) is part:  # what was there before
+            return x
+        return self.cons("slice_scatter", (x, part), attrs, x.dtype, x.shape)
 
     def permute(self, x: Value, order: tuple[int, ...]) -> Value:
         """Axes in another order."""
@@ -228,6 +243,28 @@ class Table:
         if op == "clamp":
             return self.clamp(*args)
         return self.unary(op, args[0])
+
+
+def shown(difference: Any) -> bool:
+    """Is a number, or a symbolic size for its whole range, shown to be at least 0?"""
+    return difference >= 0 if isinstance(difference, int) else getattr(difference, "is_nonnegative", None) is True
+
+
+def apart(a: tuple[Any, Any], b: tuple[Any, Any]) -> bool:
+    """Is it shown that two ranges (start, stop) have nothing in common? A bound may be one that counts from the end."""
+    return all(map(shown, (*a, *b))) and (shown(b[0] - a[1]) or shown(a[0] - b[1]))
+
+
+def _stop(stop: Any, length: Any) -> Any:
+    """The end of a slice, None where it is that of the axis."""
+    whole = stop == length or (isinstance(stop, int) and isinstance(length, int) and stop >= length)
+    return None if whole else stop
+
+
+def _range(x: Value, attrs: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Where a slice with these attributes begins and ends in `x`."""
+    axis, start, stop, _ = attrs
+    return start, x.shape[axis] if stop is None else stop
 
 
 def _source(x: Value, v: Value) -> Value | None:

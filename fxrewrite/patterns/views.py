@@ -23,6 +23,7 @@ from fxrewrite.patterns.calls import Declared, view_of
 from fxrewrite.patterns.construct import complete, construct
 from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.dtypes import to_graph
+from fxrewrite.patterns.effects import Effects
 from fxrewrite.patterns.fitting import Problem, attribute_fits, fits
 from fxrewrite.patterns.forms import Library, Pattern
 from fxrewrite.patterns.guards import SiteEnv, same
@@ -85,6 +86,7 @@ class Sweep:
     def read(self, graph: torch.fx.Graph) -> None:
         """Number every node of `graph`; views are found as values appear."""
         writes = self.table.writes = Writes(graph)
+        self.table.effects = Effects(self.library.effects, self.library.declared, graph.nodes)
         declared = self.library.declared
         for node in graph.nodes:
             read_node(self.table, node)

@@ -1,0 +1,134 @@
+"""Hidden effects: calls that write or read something which no tensor of the graph shows, such as a layer's cache.
+
+Which torch ops have one, and where its key stands, is read off the declared ops that have a `property writes(key)` or
+`reads(key)`: their own torch op, and each of their forms and impls that is one bound call. Such a call equals no other.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch.fx import Node
+
+from fxrewrite.dsl.core import OpDef, Operand, Program, Ref, TorchCall
+from fxrewrite.patterns.calls import Declared
+
+WRITES, READS = "writes", "reads"
+ORDERED = (WRITES, READS)
+Declaration = tuple[tuple[str, str | None], ...]  # (kind, the argument of the schema that is its key)
+
+
+def ordered(op: OpDef) -> bool:
+    """Has a declared op an effect that has its place in an order?"""
+    return any(kind in ORDERED for kind, _ in op.effects)
+
+
+def declarations(program: Program, torch_op: Callable[[str], Any]) -> dict[Any, Declaration]:
+    """The torch ops that spell a declared op with an effect. `torch_op(name)`: the overload, or None."""
+    found: dict[Any, Declaration] = {}
+    for op in program.ops.values():
+        if ordered(op):
+            for case in (*op.forms, *op.impls):
+                call = case.torch_call
+                target = None if call is None else torch_op(call.op)
+                if call is not None and target is not None:
+                    found.setdefault(target, tuple((k, _key(call, target, n)) for k, n in op.effects if k in ORDERED))
+    return found
+
+
+def _key(call: TorchCall, target: Any, name: str) -> str | None:
+    """The argument that holds the operand or attribute `name`."""
+    arguments = [a.name for a in target._schema.arguments]
+    for argument, given in (*zip(arguments, call.args, strict=False), *call.kwargs):
+        if isinstance(given, Operand | Ref) and given.name == name:
+            return argument
+    return None
+
+
+@frozen(order=False)
+class Effect:
+    """What one node does. `key` None: it is not a constant, and may be that of any other."""
+
+    node: Node
+    kind: str
+    key: str | None
+
+    def clashes(self, other: Effect) -> bool:
+        """Must the two keep their order?"""
+        return WRITES in (self.kind, other.kind) and (self.key == other.key or None in (self.key, other.key))
+
+
+class Effects:
+    """The effects of one graph, in order.
+
+    `declared(target)`: the declared op that a torch op is; `spelled`: what `declarations` found.
+    """
+
+    def __init__(
+        self, spelled: dict[Any, Declaration], declared: Callable[[Any], Declared | None], nodes: Iterable[Node]
+    ):
+        self.spelled, self.declared = spelled, declared
+        self.by_key: dict[str | None, list[Effect]] = {}
+        for node in nodes:
+            self.note(node)
+
+    def __bool__(self) -> bool:
+        return bool(self.by_key)
+
+    def has(self, node: Node) -> bool:
+        """Has a call an effect?"""
+        return any(True for _ in self.of(node))
+
+    def of(self, node: Node) -> Iterator[Effect]:
+        """The effects of a node."""
+        target, kwargs = node.target, node.kwargs
+        if node.op != "call_function":
+            return
+        if getattr(target, "namespace", "") == "higher_order" and node.args:
+            target = node.args[0]
+        if not isinstance(target, torch._ops.OpOverload):
+            return
+        named = None
+        for kind, argument in self._declaration(target):
+            if named is None:
+                names = [a.name for a in target._schema.arguments]
+                named = kwargs if target is not node.target else {**dict(zip(names, node.args, strict=False)), **kwargs}
+            key = None if argument is None else named.get(argument)
+            yield Effect(node, kind, key if isinstance(key, str) else None)
+
+    def _declaration(self, target: Any) -> Declaration:
+        spelled = self.spelled.get(target)
+        if spelled is not None:
+            return spelled
+        known = self.declared(target)
+        return () if known is None else tuple((k, n) for k, n in known.op.effects if k in ORDERED)
+
+    def note(self, node: Node) -> None:
+        """Take up a node of the graph."""
+        for effect in self.of(node):
+            insort(self.by_key.setdefault(effect.key, []), effect, key=lambda e: e.node)
+
+    def between(self, node: Node, low: Node, high: Node, without: Iterable[Node] = ()) -> Node | None:
+        """The first node from `low` to `high` whose effect must keep its order with those of `node`."""
+        ignored = {node, *without}
+        for mine in self.of(node):
+            keys = self.by_key if mine.key is None else {mine.key, None}
+            for other in (e for k in keys for e in self.by_key.get(k, ())):
+                n = other.node
+                if not n._erased and n not in ignored and mine.clashes(other) and not n < low and not high < n:
+                    return n
+        return None
+
+
+def call_of(node: Node) -> Node:
+    """The call that a node takes a result of."""
+    while getattr(node.target, "__name__", "") == "getitem" and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node
+
+
+__all__ = ["Effect", "Effects", "call_of", "declarations", "ordered"]
