@@ -195,6 +195,15 @@ def _rsub(t: Table, node: Any, val: Any) -> Value | None:
     return None if a is None or b is None else t.binary("sub", b, a, val.dtype, dims_of(val))
 
 
+@reads(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def _div_mode(t: Table, node: Any, val: Any) -> Value | None:
+    """A division where it does not round to whole numbers."""
+    if node.kwargs.get("rounding_mode") is not None or len(node.args) != 2:
+        return None
+    a, b = (_operand(t, x, val.dtype, dims_of(val)) for x in node.args)
+    return None if a is None or b is None else t.binary("div", a, b, val.dtype, dims_of(val))
+
+
 def _unary(op: str, t: Table, node: Any, val: Any) -> Value | None:
     x = t.of_node[node.args[0]]
     if len(node.args) != 1 or node.kwargs or x.dtype != val.dtype:
