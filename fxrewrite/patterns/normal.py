@@ -111,4 +111,5 @@ def _widening(t: Term) -> bool:
     if not (isinstance(t, Prim) and t.op == "to" and t.params[0] == Dtype("f32")):
         return False
     dtype = t.args[0].type.dtype if not isinstance(t.args[0], Number) else None
-    return isinstance(dtype, DtypeVar) and set(dtype.members) <= LOW_OR_SINGLE
+    members = (dtype.name,) if isinstance(dtype, Dtype) else dtype.members if isinstance(dtype, DtypeVar) else ("",)
+    return LOW_OR_SINGLE.issuperset(members)
