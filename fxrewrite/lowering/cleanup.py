@@ -61,6 +61,10 @@ class RawTable(Table):
         """A slice; an open end is the size."""
         return self.cons("slice", (x,), (axis, start, x.shape[axis] if stop is None else stop, step), x.dtype, shape)
 
+    def slice_scatter(self, x: Value, part: Value, axis: int, start: Any, stop: Any, step: int) -> Value:
+        """A scatter, also of everything."""
+        return self.cons("slice_scatter", (x, part), (axis, start, stop, step), x.dtype, x.shape)
+
 
 class _Leaves(dict[Node, Any]):
     """Nodes that clean-up does not look into."""

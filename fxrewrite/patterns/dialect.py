@@ -399,7 +399,7 @@ def _slice_scatter(t: Table, node: Any, val: Any) -> Value | None:
     start, stop = _bound(t, start, x.shape[axis]), _bound(t, stop, x.shape[axis])
     if not isinstance(step, int) or start is NotImplemented or stop is NotImplemented or x.dtype != y.dtype:
         return None
-    return t.cons("slice_scatter", (x, y), (axis, start or 0, stop, step), val.dtype, dims_of(val))
+    return t.slice_scatter(x, y, axis, start or 0, stop, step)
 
 
 # ---- ops that return lists: a split is a list of slices
