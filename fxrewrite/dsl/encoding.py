@@ -1,15 +1,17 @@
 """Checked programs and syntax trees as JSON values, and back.
 
 The JSON is a list of nodes in which a node comes after those that it is made of: a string, number, bool or null stands
-for itself, a list is a compound, its first element says of which kind and the rest are numbers of nodes. What is one
-object stays one object. Only the classes of `core`, `dims`, `syntax` and `diagnostics` are made, by their constructors:
-reading cannot run anything else.
+for itself, a list is a compound, its first element says of which kind and the rest are numbers of nodes. Compounds of
+one kind that are made of the same nodes are one node, and one object when they are read: nothing here changes but a
+`dict`, which has a node of its own. Only the classes of `core`, `dims`, `syntax` and `diagnostics` are made, by their
+constructors: reading cannot run anything else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from operator import attrgetter
 from typing import Any, cast
 
 import attrs
@@ -38,14 +40,15 @@ def encode(value: Any) -> list[Any]:
 
 
 class _Encoder:
-    """The nodes so far, and where each value lies: objects by identity, scalars by type and value."""
+    """The nodes so far, and where each lies: by the identity of its object, and by what it is made of."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
-        self.places: dict[Any, int] = {}
+        self.by_identity: dict[int, int] = {}
+        self.by_content: dict[Any, int] = {}
         self.alive: list[Any] = []  # so that no identity is used twice
-        self.kinds: dict[Any, tuple[str, list[str]]] = {
-            cls: (name, [f.name for f in attrs.fields(cast(type[Any], cls))]) for name, (cls, _) in _classes().items()
+        self.kinds: dict[Any, tuple[str, Callable[[Any], tuple[Any, ...]]]] = {
+            cls: (name, _fields(cls)) for name, (cls, _) in _classes().items()
         }
 
     def run(self, value: Any) -> list[Any]:
@@ -53,28 +56,39 @@ class _Encoder:
         return self.nodes
 
     def place(self, value: Any) -> int:
-        kind = cast(Any, type(value))
-        scalar = kind in _SCALARS
-        key = value if kind is str else (kind, repr(value)) if scalar else id(value)
-        found = self.places.get(key)
+        found = self.by_identity.get(id(value))
         if found is None:
-            self.nodes.append(value if scalar else self.compound(kind, value))
-            found = self.places[key] = len(self.nodes) - 1
+            kind = cast(Any, type(value))
+            scalar = kind in _SCALARS
+            node = value if scalar else self.compound(kind, value)
+            new = len(self.nodes)
+            key = (kind, repr(value)) if scalar else id(value) if kind is dict else node
+            found = self.by_identity[id(value)] = self.by_content.setdefault(key, new)
+            if found == new:
+                self.nodes.append(node)
             self.alive.append(value)
         return found
 
-    def compound(self, kind: Any, value: Any) -> list[Any]:
+    def compound(self, kind: Any, value: Any) -> tuple[Any, ...]:
         known = self.kinds.get(kind)
         if known is not None:
             name, fields = known
-            return [name, *[self.place(getattr(value, f)) for f in fields]]
+            return (name, *map(self.place, fields(value)))
         if kind is tuple:
-            return [_TUPLE, *map(self.place, value)]
+            return (_TUPLE, *map(self.place, value))
         if kind is dict:
-            return [_DICT, *(self.place(x) for pair in value.items() for x in pair)]
+            return (_DICT, *(self.place(x) for pair in value.items() for x in pair))
         if value is core.NO_DEFAULT:
-            return [_NO_DEFAULT]
+            return (_NO_DEFAULT,)
         raise TypeError(f"{kind.__name__} cannot be stored")
+
+
+def _fields(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """What gives the fields of an instance."""
+    names = [f.name for f in attrs.fields(cls)]
+    if len(names) > 1:
+        return attrgetter(*names)  # which gives a tuple only of several
+    return lambda value: tuple(getattr(value, name) for name in names)
 
 
 def decode(nodes: Any) -> Any:
@@ -89,8 +103,8 @@ def decode(nodes: Any) -> Any:
 
 
 def _made(node: list[Any], made: list[Any], classes: dict[str, tuple[Maker, int]]) -> Any:
-    kind, *rest = node
-    values = [made[i] for i in rest]
+    kind = node[0]
+    values = [made[i] for i in node[1:]]
     if kind == _TUPLE:
         return tuple(values)
     if kind == _DICT:
