@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from attrs import define, field
 
-from fxrewrite.dsl.check import conditions
+from fxrewrite.dsl.check import conditions, ranges
+from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.core import Apply, Attribute, Dtype, DtypeVar, Lit, Ref, Scalar, Size
+from fxrewrite.dsl.syntax import Span
+from fxrewrite.dsl.wording import said
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def never(conds: Iterable[Scalar], attributes: Iterable[Attribute] = ()) -> tuple[Scalar, ...] | None:
     """The conditions among `conds` that cannot hold together (or with the domain of an attribute); None if they may."""
-    facts = _Facts({a.name: a for a in attributes})
-    for condition in conditions.conjuncts(conds):
+    named = {a.name: a for a in attributes}
+    facts, together = _Facts(named), conditions.conjuncts(conds)
+    for condition in together:
         if condition == conditions.FALSE:
             return (condition,)
         clash = facts.add(condition)
         if clash is not None:
             return clash
-    return None
+    return ranges.unmet(together, named)
+
+
+def possible(
+    conds: tuple[Scalar, ...],
+    attributes: tuple[Attribute, ...],
+    texts: tuple[Any, ...],
+    said_by: Callable[[Any], tuple[Scalar, ...]],
+    otherwise: Span,
+) -> None:
+    """RW404 where conditions can never hold together.
+
+    `texts`: of those that the author wrote; `said_by`: the conditions that one of them is. `otherwise`: the place where
+    none of these is to blame.
+    """
+    clash = never(conds, attributes)
+    if clash is None:
+        return
+    blamed = [e for e in texts if clash == (conditions.FALSE,) or any(c in clash for c in said_by(e))]
+    shown = " and ".join(f"`{said(c)}`" for c in clash)
+    message = "this guard is never true" if blamed else "the guards that follow from this are never true together"
+    message += f": {shown}" if clash != (conditions.FALSE,) else ""
+    raise Problem("RW404", message, blamed[-1].span if blamed else otherwise, "remove it, or mend the values")
 
 
 @define(eq=False, repr=False)

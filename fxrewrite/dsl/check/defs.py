@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxrewrite.dsl import dims, syntax
 from fxrewrite.dsl.check import arguments, conditions
-from fxrewrite.dsl.check.contradiction import never
+from fxrewrite.dsl.check.contradiction import never, possible
 from fxrewrite.dsl.check.problem import Broken, Problem, closest
 from fxrewrite.dsl.check.scope import Listed, Many, Scope, Value
 from fxrewrite.dsl.check.solver import Instance, as_dim
@@ -178,6 +178,8 @@ def _equations(elab: Elaborator, d: syntax.Def, inner: Scope, e: syntax.Call) ->
         local = inner.child(parts={})
         local.add_parts(d.where)
         conds = elab.conditions(equation.when, local)
+        if elab.item.span == d.span and equation.when:  # checked by itself: at a call a case may well be impossible
+            possible(conds, (), equation.when, lambda c, s=local: elab.conditions((c,), s), equation.when[0].span)
         if conditions.FALSE in conds:
             continue
         guarded = conditions.conjuncts((*conds, *_excluded(conds, earlier)))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from attrs import evolve
+
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check.places import outputs_span, parts_of
 from fxrewrite.dsl.check.problem import Problem
-from fxrewrite.dsl.check.terms import calls_of, walk
-from fxrewrite.dsl.core import MARK, Apply, Call, Operand, Ref, Scalar, Term
+from fxrewrite.dsl.check.terms import calls_of, operands_of, walk
+from fxrewrite.dsl.core import MARK, Apply, Call, Operand, OperandInfo, Ref, Scalar, Term
 from fxrewrite.dsl.diagnostics import Related
 from fxrewrite.dsl.wording import said
 
@@ -34,6 +36,27 @@ def check_effects(
         raise Problem("RW406", counts, outputs_span(r.right), hint, [Related(outputs_span(r.left), "the left side")])
     if any(kind == "collective" for kind, _ in before | after):
         _rank_independent(r, guards)
+
+
+def replicated_guards(
+    checker: Checker, left: tuple[Term, ...], operands: tuple[OperandInfo, ...], guards: tuple[Scalar, ...]
+) -> tuple[Scalar, ...]:
+    """`guards`, and for a left side with collectives: what feeds none of them is equal on all ranks of the group."""
+    group: Scalar | None = None
+    fed: set[str] = set()
+    for call in calls_of(left):
+        key = next((key for kind, key in checker.signature(call.op).effects if kind == "collective"), None)
+        if key is not None:
+            group = group or dict(call.attrs).get(key)
+            fed |= {t.name for a in call.args for t in operands_of(a)}
+    if group is None:
+        return guards
+    over = group
+    said_already = {g.args[0] for g in guards if isinstance(g, Apply) and g.op == "replicated"}
+    free = [t for t in dict.fromkeys(operands_of(left)) if t.name not in fed and t not in said_already]
+    tensors = {o.name for o in operands if o.kind == "tensor"}
+    own = tuple(evolve(g, args=(*g.args, over)) if isinstance(g, Apply) and g.op == "replicated" else g for g in guards)
+    return (*own, *(Apply("replicated", (t, over)) for t in free if t.name in tensors))
 
 
 def _times(count: int) -> str:

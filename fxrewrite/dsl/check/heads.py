@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from attrs import evolve
 
 from fxrewrite.dsl import syntax
+from fxrewrite.dsl.check.contradiction import possible
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.core import PackDef, RuleDef
 
@@ -50,4 +51,6 @@ def checked_pack(checker: Checker, pack: syntax.Pack, path: str) -> PackDef:
         if hint:
             raise Problem("RW223", f"`after` names the pack `{name}`, which is not known", place, hint)
     checker.pack_prefer(pack)
-    return evolve(plain_pack(pack, path), when=checker.pack_conditions(pack, pack.when, profit=False))
+    when = checker.pack_conditions(pack, pack.when, profit=False)
+    possible(when, (), pack.when, lambda e: checker.pack_conditions(pack, (e,), profit=False), pack.span)
+    return evolve(plain_pack(pack, path), when=when)

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check import conditions, packing, samples
-from fxrewrite.dsl.check.contradiction import domain, never
+from fxrewrite.dsl.check.contradiction import domain, never, possible
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.natives import check_source
 from fxrewrite.dsl.check.places import names_in, outputs_span
@@ -24,7 +24,6 @@ from fxrewrite.dsl.check.zonk import Zonk
 from fxrewrite.dsl.core import (
     NO_DEFAULT,
     Apply,
-    Attribute,
     Case,
     DtypeVar,
     Nothing,
@@ -37,7 +36,6 @@ from fxrewrite.dsl.core import (
     TensorType,
 )
 from fxrewrite.dsl.dims import Dim, Star, names
-from fxrewrite.dsl.wording import said
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.program import Checker
@@ -259,19 +257,12 @@ def with_requires(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
     """The signature with what the op requires."""
     elab, scope = op_scope(checker, sig)
     scope.add_parts(op.where)
-    conds = elab.conditions(op.requires, scope)
-    possible(conds, sig.attributes, op.requires)
-    return evolve(sig, requires=Zonk(elab.item)((*conds, *elab.item.solver.guards)))
-
-
-def possible(conds: tuple[Scalar, ...], attributes: tuple[Attribute, ...], texts: tuple[Any, ...]) -> None:
-    """RW404 where conditions can never hold together."""
-    clash = never(conds, attributes)
-    if clash is None or not texts:
-        return
-    shown = " and ".join(f"`{said(c)}`" for c in clash)
-    message = "this guard is never true" + (f": {shown}" if clash != (conditions.FALSE,) else "")
-    raise Problem("RW404", message, texts[-1].span, "remove it, or mend the values")
+    conds, zonk = elab.conditions(op.requires, scope), Zonk(elab.item)
+    made = zonk((*conds, *elab.item.solver.guards))
+    possible(
+        made, sig.attributes, op.requires, lambda e: zonk(elab.conditions((e,), scope)), checker.places.head(op.span)
+    )
+    return evolve(sig, requires=made)
 
 
 def samples_of(checker: Checker, found: tuple[syntax.Sample, ...], sig: OpDef) -> None:
@@ -289,6 +280,8 @@ def _equation(
     results = frozenset(r.name for r in sig.results)
     scope.add_parts(op.where, results)
     conds = elab.conditions(equation.when, scope)
+    if equation.when:
+        possible(conds, sig.attributes, equation.when, lambda e: elab.conditions((e,), scope), equation.when[0].span)
     scope.present = conditions.present(conds)
     pins = {n: v for n, v in map_pins(conds) if n in elab.item.own or (v is None and n in scope.names)}
     for name, value in pins.items():

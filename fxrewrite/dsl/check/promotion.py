@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from fxrewrite.dsl.check.builtins import DTYPES
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.scope import Item
 from fxrewrite.dsl.check.solver import DtypeExpr, shown
@@ -163,4 +164,6 @@ def _members(item: Item, dtype: DtypeExpr) -> tuple[str, ...] | None:
     if isinstance(dtype, Ref):
         domain = item.solver.domains.get(dtype.name)
         return None if domain is None else tuple(sorted(domain))
-    return dtype.members if isinstance(dtype, DtypeVar) else None if dtype is None else (dtype.name,)
+    if isinstance(dtype, DtypeVar):
+        return dtype.members if len(dtype.members) < len(DTYPES) else None  # a `dtype` parameter of a `def`
+    return None if dtype is None else (dtype.name,)

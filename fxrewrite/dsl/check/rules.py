@@ -10,7 +10,8 @@ from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check import conditions, fusions, kinds, names, ops
 from fxrewrite.dsl.check.builtins import OF_LISTS
 from fxrewrite.dsl.check.connected import connected
-from fxrewrite.dsl.check.effects import check_effects
+from fxrewrite.dsl.check.contradiction import possible
+from fxrewrite.dsl.check.effects import check_effects, replicated_guards
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.names import refuse_unused_parts
 from fxrewrite.dsl.check.places import called_in, names_in, outputs_span, parts_of
@@ -77,9 +78,10 @@ def check_rule(checker: Checker, r: syntax.Rule, pack: syntax.Pack | None, order
     connected(r.left, lefts, named, item)
     operands = _bound_operands((*lefts, *(t for _, t in named)))
     attributes = (*item.own.values(), *(a if a.name == n else evolve(a, name=n) for n, a in item.captured.items()))
-    ops.possible(guards, attributes, r.requires or r.right)
+    possible(guards, attributes, r.requires, lambda e: zonk(elab.conditions((e,), right_scope)), outputs_span(r.right))
     _nothing_dropped(item, rights, r)
     check_effects(checker, r, lefts, rights, guards)
+    guards = replicated_guards(checker, lefts, operands, guards)
     check_samples(checker, r.samples, item.name, operands, attributes)
     return RuleDef(
         r.name or bare_name(lefts, rights), pack.name if pack else None, lefts, rights,
