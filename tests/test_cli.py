@@ -16,7 +16,10 @@ from click.testing import CliRunner, Result
 import factories
 import fxrewrite
 
-REASON_KEYS = {"pack", "rule", "site", "fired", "reason", "expected", "found", "span", "source", "hint", "by", "graph"}
+REASON_KEYS = {
+    "pack", "rule", "site", "fired", "reason", "expected", "found", "span", "source", "hint", "by", "graph", "nodes",
+    "nearest", "depth", "matched", "written",
+}  # fmt: skip
 LOADER = """
 import sys, torch, fxrewrite, factories
 fxrewrite.register_ops()
@@ -116,7 +119,7 @@ def test_explain_shows_every_near_miss() -> None:
 
 def test_explain_as_json() -> None:
     found = as_json(run("explain", "norm_quant.rms_norm_fp8", "factories:norm_quant", "--providers", "op", "--json"))
-    assert found["rule"] == "norm_quant.rms_norm_fp8" and found["off"] == {}
+    assert found["rule"] == "norm_quant.rms_norm_fp8" and found["fired"] == {"rms_norm_fp8": 1}
     assert [e["fired"] for e in found["events"]] == [True]
 
 

@@ -1,7 +1,8 @@
-"""`fxrewrite explain RULE PROGRAM`: every site of one rule in an exported program, fired or not, and why."""
+"""`fxrewrite explain RULE PROGRAM`: every site of a rule in an exported program, fired or not, and why."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,33 +19,40 @@ from fxrewrite.cli.options import (
 )
 from fxrewrite.dsl.check.problem import closest
 
+ALL = "all"
+
 
 @click.command("explain")
 @click.argument("rule")
 @click.argument("program")
+@click.option("--html", type=click.Path(dir_okay=False), help="Write a page with the graph around the sites.")
 @settings
 @json_option
-def command(rule: str, program: str, config: Any, as_json: bool) -> None:
+def command(rule: str, program: str, html: str | None, config: Any, as_json: bool) -> None:
     """Say of each site of RULE in PROGRAM whether it fires, or why not.
 
-    RULE is `pack.rule` or `rule`. PROGRAM is as for `apply`.
+    RULE is `pack.rule`, `rule`, a pack, or `all`. PROGRAM is as for `apply`.
     """
-    from fxrewrite.lowering.config import rule_status
-
     rules = load_rules(config, as_json)
-    chosen = rules.rules_called(rule)
-    if not chosen:
-        hint = closest(rule, rules.rule_names()) or "`fxrewrite packs` lists them"
+    packs = {r.pack for r in rules.rules if r.pack}
+    if rule != ALL and rule not in packs and not rules.rules_called(rule):
+        hint = closest(rule, {*rules.rule_names(), *packs}) or "`fxrewrite packs` lists them"
         raise Misuse(f"no rule is called {rule!r}", hint)
-    log = rewritten(load_program(program, rules), rules, config)
-    off = {r.full_name: s for r in chosen if not (s := rule_status(rules, r, config)).on}
+    chosen = None if rule == ALL else rule
+    log = rewritten(load_program(program, rules), rules, config, graphs=html is not None)
+    if html is not None:
+        write_page(log, f"{rule} in {program}", chosen, Path(html))
     if as_json:
-        events = [e for e in log.to_json()["events"] if rule in (e["rule"], f"{e['pack']}.{e['rule']}")]
-        reasons = {name: {"reason": s.reason, "by": s.by} for name, s in off.items()}
-        print_json({"program": program, "rule": rule, "off": reasons, "events": events})
+        print_json({"program": program, "rule": rule, **log.to_json(chosen)})
         return
-    out = console()
-    for name, status in off.items():
-        out.print(f"{name} is off: {status.by}; --flag {name}=on turns it on")
-    if len(off) < len(chosen):
-        out.print(log.report(rule, every=True))
+    console().print(f"written: {html}" if html is not None else log.report(chosen, every=chosen is not None))
+
+
+def write_page(log: Any, title: str, rule: str | None, path: Path) -> None:
+    """Write a log as a page. Raises Misuse where that fails."""
+    from fxrewrite.patterns.report_html import page
+
+    try:
+        path.write_text(page(log, title, rule), encoding="utf-8")
+    except OSError as error:
+        raise Misuse(f"{path} cannot be written: {error.strerror}") from error

@@ -239,12 +239,14 @@ def _place(error: BaseException) -> str:
     return place
 
 
-def rewritten(program: Any, rules: Any, config: Any) -> Any:
-    """Rewrite an exported program in place; the log of it. Raises Misuse where the graph cannot be read."""
+def rewritten(program: Any, rules: Any, config: Any, graphs: bool = False) -> Any:
+    """Rewrite an exported program in place; the log of it, with `graphs` for drawings. Raises Misuse where the graph
+    cannot be read.
+    """
     from fxrewrite.lowering.backend import make_pass, rewrite_by
     from fxrewrite.patterns.events import record
 
-    with record() as log:
+    with record(graphs) as log:
         try:
             rewrite_by(make_pass(config, rules), program)
         except ValueError as error:

@@ -142,7 +142,9 @@ class Run:
             }
         )
         if recording():
-            report = Report(self.engine.program, self.takers).events(self.edits, self.refused.values(), self.near)
+            order = {id(f): i for i, f in enumerate(self.sweep.found)}
+            edits = sorted(self.edits, key=lambda e: order[id(e.found)])
+            report = Report(self.engine.program, self.takers).events(edits, self.refused.values(), self.near)
             self.events = [*cleaned, *report, *provided]
         self._draw()
 

@@ -105,8 +105,8 @@ class Log:
         return [e for e in self.of(rule) if not e.fired]
 
     def of(self, rule: str | None) -> list[Event]:
-        """The events of a rule, by `pack.rule` or `rule`; of every rule for None."""
-        return [e for e in self.events if rule is None or rule in (e.rule, e.full_name)]
+        """The events of a rule, by `pack.rule` or `rule`, or of a pack; all for None."""
+        return [e for e in self.events if rule is None or rule in (e.rule, e.full_name, e.pack)]
 
     def report(self, rule: str | None = None, every: bool = False) -> str:
         """Text for a person: each rule with its sites, fired and not, and why not; with `every`, all of its sites."""
@@ -114,15 +114,16 @@ class Log:
 
         return render(self, rule, every)
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object with every event (`docs/explain.md` tells of each field)."""
+    def to_json(self, rule: str | None = None) -> dict[str, Any]:
+        """A JSON object with every event, or those of a rule or pack (`docs/explain.md` tells of each field)."""
+        events = self.of(rule)
         return {
             "schema": SCHEMA,
             "graphs": self.graphs,
             "cached": self.cached,
-            "fired": dict(self.fired()),
+            "fired": dict(Counter(e.rule for e in events if e.fired)),
             "seconds": dict(self.seconds),
-            "events": [e.to_json() for e in self.events],
+            "events": [e.to_json() for e in events],
         }
 
 

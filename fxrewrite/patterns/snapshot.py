@@ -9,7 +9,7 @@ import torch
 from attrs import frozen
 from torch.fx import Graph, Node
 
-from fxrewrite.patterns.dialect import called
+from fxrewrite.patterns.dialect import BOOKKEEPING, called
 from fxrewrite.patterns.dtypes import NAMES
 
 
@@ -27,8 +27,12 @@ Snapshot = dict[str, Drawn]  # in the order of the graph
 
 
 def snapshot(graph: Graph) -> Snapshot:
-    """The nodes of a graph, by name."""
-    return {n.name: Drawn(n.name, _op(n), type_text(n.meta.get("val")), _names(n.all_input_nodes)) for n in graph.nodes}
+    """The nodes of a graph, by name; those that only check something are left out."""
+    return {
+        n.name: Drawn(n.name, _op(n), type_text(n.meta.get("val")), _names(n.all_input_nodes))
+        for n in graph.nodes
+        if n.target not in BOOKKEEPING
+    }
 
 
 def _names(nodes: Sequence[Node]) -> tuple[str, ...]:
