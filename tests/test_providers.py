@@ -388,9 +388,6 @@ def test_a_number_of_the_graph_is_refused_with_what_to_do(tmp_path: Path) -> Non
 
     args = (*inputs(), torch.tensor(1e-6, dtype=torch.float64))
     r = Rewritten(with_eps, args, MINE + "provided.norm(x, w, eps)\n", tmp_path, ["mine"])
-    ((why, found),) = r.missed("norm_quant.rms_norm_fp8")
-    assert (
-        why == "provider missing"
-        and "`eps` of provided.norm is a float" in found
-        and "specialize_float = True" in found
-    )
+    (event,) = r.log.missed("norm_quant.rms_norm_fp8")
+    assert event.reason == "provider missing" and "`eps` of provided.norm is a float" in event.found
+    assert "specialize_float = True" in event.hint

@@ -20,6 +20,7 @@ from fxrewrite.lowering.types import ResultType
 from fxrewrite.lowering.write import Primitives
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.patterns.forms import MissingOp, torch_op
+from fxrewrite.patterns.hints import SPECIALIZE, import_hint
 from fxrewrite.patterns.values import dims_of, single
 
 aten = torch.ops.aten
@@ -27,7 +28,11 @@ FUNCTIONALIZED = torch.ops.higher_order.auto_functionalized  # gives what the op
 
 
 class NotServed(Exception):
-    """An `impl` cannot stand at a site; the text says why."""
+    """An `impl` cannot stand at a site; the text says why, `hint` what to type so that it can."""
+
+    def __init__(self, why: str, hint: str = ""):
+        super().__init__(why)
+        self.hint = hint
 
 
 def can_provide(case: Case) -> bool:
@@ -99,7 +104,7 @@ def write(case: Case, site: Site) -> list[Any]:
     try:
         absent = missing_op(case)
         if absent is not None:
-            raise NotServed(f"{absent} is not in this build")
+            raise NotServed(f"{absent} is not in this build", import_hint(absent))
         bindings = bind(site.program, site.op, site.nodes, site.attributes, Nodes(site.editor, site.like), site.facts)
         _require(case, bindings)
         results = [_listed(r) for r in evaluate_terms(case.outputs, bindings)]
@@ -233,8 +238,7 @@ class Nodes(Primitives):
             return [self.argument(x, declared, op) for x in cast("Iterable[Any]", a)]
         if isinstance(a, Node) and isinstance(declared.type, torch.FloatType) and isinstance(_val(a), torch.Tensor):
             raise NotServed(
-                f"`{declared.name}` of {op} is a float, and here it is a tensor of the graph ({a.name}); "
-                "torch._dynamo.config.specialize_float = True makes it a constant"
+                f"`{declared.name}` of {op} is a float, and here it is a tensor of the graph ({a.name})", SPECIALIZE
             )
         if isinstance(a, bool | int | float | str | Node | torch.device) or a is None:
             return a

@@ -19,6 +19,7 @@ from fxrewrite.dsl.core import Case, OpDef, Program
 from fxrewrite.lowering import library
 from fxrewrite.lowering.impls import NotServed, can_provide, missing_op
 from fxrewrite.lowering.replace import Refusal
+from fxrewrite.patterns.hints import providers_hint, relaxed_hint
 
 logger = logging.getLogger("fxrewrite")
 DEFAULT = ("kernel", "generated", "definition")
@@ -87,6 +88,7 @@ class Providers:
         Raises Refusal: the site stays, or nothing serves it.
         """
         reasons: list[str] = []
+        hints: list[str] = []
         for name in self.names:
             if name == "kernel":
                 kernel = kernel_for(op.name, device)
@@ -96,7 +98,7 @@ class Providers:
                 continue
             elif name == "definition":
                 found = "; ".join([*reasons, f"providers: {', '.join(self.names)}"])
-                raise Refusal(KEPT, found, hint=f'providers=["op"] runs the definition as one op on {device}')
+                raise Refusal(KEPT, found, hint=next(filter(None, hints), providers_hint(["op"])))
             elif name == "op":
                 return Provider("op", lambda dyn: library.op_for(self.program, op.name, dyn))
             else:
@@ -104,16 +106,16 @@ class Providers:
                     return Provider(name, results=self._impl(name, op, write))
                 except NotServed as error:
                     reasons.append(f"{name}: {error}")
-        raise Refusal(
-            "provider missing", "; ".join(reasons) or f"none of {', '.join(self.names)} serves {op.name} on {device}"
-        )
+                    hints.append(error.hint)
+        found = "; ".join(reasons) or f"none of {', '.join(self.names)} serves {op.name} on {device}"
+        raise Refusal("provider missing", found, hint=next(filter(None, hints), providers_hint([*self.names, "op"])))
 
     def _impl(self, name: str, op: OpDef, write: Callable[[Case], list[Any]]) -> list[Any]:
         case = impls_of(op).get(name)
         if case is None:
             raise NotServed(f"{op.name} has no impl of this name")
         if relaxed(case) and not self.allow_relaxed:
-            raise NotServed("its contract is relaxed (`allow_relaxed` lets it in)")
+            raise NotServed("its contract is relaxed", relaxed_hint())
         return write(case)
 
 
