@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, cast
 
 import attrs
@@ -119,5 +120,9 @@ def parts_of(e: Any) -> tuple[Any, ...]:
         return cast("tuple[Any, ...]", e)
     if not isinstance(e, syntax.Node):
         return ()
-    fields = cast("tuple[attrs.Attribute[Any], ...]", attrs.fields(type(e)))
-    return tuple(getattr(e, a.name) for a in fields if a.name not in ("span", "func_span"))
+    return tuple(getattr(e, name) for name in _parts(type(e)))
+
+
+@cache
+def _parts(kind: type[syntax.Node]) -> tuple[str, ...]:
+    return tuple(a.name for a in attrs.fields(kind) if a.name not in ("span", "func_span"))

@@ -57,8 +57,8 @@ class Solver:
 
     def dim(self, dim: Dim) -> Dim:
         """`dim` with every solved name replaced."""
-        while dims.names(dim) & self.dims.keys():
-            dim = dims.substitute(dim, self.dims)
+        while (known := dims.substitute(dim, self.dims)) is not dim:
+            dim = known
         return dim
 
     def shape(self, shape: Shape | None) -> Shape | None:
@@ -72,7 +72,7 @@ class Solver:
                 out += [item] if inner is None else self.shape(inner) or ()
             else:
                 out.append(self.dim(item))
-        return tuple(out)
+        return same(shape, tuple(out))
 
     def dtype(self, dtype: DtypeExpr) -> DtypeExpr:
         """`dtype` with every solved class replaced."""
@@ -82,7 +82,7 @@ class Solver:
 
     def type(self, type_: TensorType) -> TensorType:
         """`type_` as far as it is solved."""
-        return TensorType(self.dtype(type_.dtype), self.shape(type_.shape), type_.layout)
+        return retyped(type_, self.dtype(type_.dtype), self.shape(type_.shape), type_.layout)
 
     # ---- equations
 
@@ -171,14 +171,11 @@ class Solver:
         if len(tail_l) > len(tail_r):
             short_star, short, long_star, long = star_r, tail_r, star_l, tail_l
         extra = long[: len(long) - len(short)]
-        axes = f"{len(tail_l)} {'axis' if len(tail_l) == 1 else 'axes'}" + (" or more" if star_l else "")
-        hint = f"give it {axes}: `reshape`, or another type"
-        wrong = Problem("RW303", f"{what} has the shape {show(left)}, not {show(right)}", span, hint)
         if short_star is None and (extra or (long_star is not None and long_star.name in self.rigid)):
-            raise wrong
+            raise _other_rank(left, right, span, what)
         if short_star is not None and (extra or long_star is None):
             if short_star.name in self.rigid or short_star == long_star:
-                raise wrong
+                raise _other_rank(left, right, span, what)
             self.stars[short_star.name] = ((long_star,) if long_star else ()) + tuple(extra)
         elif long_star is not None and short_star is None:
             self.stars[long_star.name] = ()
@@ -288,7 +285,10 @@ class Instance:
         values: dict[str, Dim] = {}
         for name in dims.names(dim):
             known = self.attributes.get(name)
-            values[name] = as_dim(known) if known is not None else dims.name(self.rename(name))
+            if known is not None:
+                values[name] = as_dim(known)
+            elif (renamed := self.rename(name)) != name:
+                values[name] = dims.name(renamed)
         return dims.substitute(dim, values)
 
     def axis(self, dim: Dim | Star) -> Dim | Star:
@@ -296,17 +296,19 @@ class Instance:
         if not isinstance(dim, Star):
             return self.dim(dim)
         self.stars.add(dim.name)
-        return Star(self.rename(dim.name))
+        renamed = self.rename(dim.name)
+        return dim if renamed == dim.name else Star(renamed)
 
     def shape(self, shape: Shape | None) -> Shape | None:
         """A shape of the callee."""
-        return None if shape is None else tuple(map(self.axis, shape))
+        return None if shape is None else same(shape, tuple(map(self.axis, shape)))
 
     def dtype(self, dtype: DtypeExpr) -> DtypeExpr:
         """A dtype of the callee."""
         if isinstance(dtype, DtypeVar):
             self.classes.add(dtype.key)
-            return DtypeVar(self.rename(dtype.key), dtype.members)
+            renamed = self.rename(dtype.key)
+            return dtype if renamed == dtype.key else DtypeVar(renamed, dtype.members)
         if isinstance(dtype, Ref):
             return as_dtype(self.attributes.get(dtype.name, dtype))
         return dtype
@@ -317,7 +319,19 @@ class Instance:
         if isinstance(layout, Ref):
             given = self.attributes.get(layout.name, layout)
             layout = given if isinstance(given, Ref) else getattr(given, "value", layout)
-        return TensorType(self.dtype(type_.dtype), self.shape(type_.shape), layout)
+        return retyped(type_, self.dtype(type_.dtype), self.shape(type_.shape), layout)
+
+
+def same(old: Shape, new: Shape) -> Shape:
+    """`new`, or `old` where that is equal: equal types are mostly one object, quick to compare and to store."""
+    return old if new == old else new
+
+
+def retyped(type_: TensorType, dtype: DtypeExpr, shape: Shape | None, layout: str | Ref) -> TensorType:
+    """A type of these parts: `type_` where it has them."""
+    if dtype is type_.dtype and shape is type_.shape and layout is type_.layout:
+        return type_
+    return TensorType(dtype, shape, layout)
 
 
 def as_dim(scalar: Scalar) -> Dim:
@@ -361,6 +375,13 @@ def shown(dtype: DtypeExpr) -> str:
 def show(shape: Shape) -> str:
     """A shape in a message."""
     return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def _other_rank(left: Shape, right: Shape, span: Span, what: str) -> Problem:
+    star, tail = _split(left)
+    axes = f"{len(tail)} {'axis' if len(tail) == 1 else 'axes'}" + (" or more" if star else "")
+    hint = f"give it {axes}: `reshape`, or another type"
+    return Problem("RW303", f"{what} has the shape {show(left)}, not {show(right)}", span, hint)
 
 
 def _cast(dtype: DtypeExpr) -> str:

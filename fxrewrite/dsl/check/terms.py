@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fxrewrite.dsl.core import (
@@ -29,15 +29,14 @@ from fxrewrite.dsl.dims import Dim, names
 TERMS = (Operand, Prim, Extern, Result, Choose, Either, Each)
 
 
-def children(x: Any, conditions: bool = True) -> Iterable[Any]:
+def children(x: Any, conditions: bool = True) -> Sequence[Any]:
     """What stands directly inside a term, a call or a scalar; types are not looked into."""
-    if not conditions and isinstance(x, Choose):
-        return tuple(v for _, v in x.cases)
-    inside = _CHILDREN.get(x.__class__)
+    inside = (_CHILDREN if conditions else _WITHOUT_CONDITIONS).get(x.__class__)
     return () if inside is None else inside(x)
 
 
-_CHILDREN: dict[type, Callable[[Any], Iterable[Any]]] = {
+_Inside = Callable[[Any], Sequence[Any]]
+_CHILDREN: dict[type, _Inside] = {
     tuple: lambda x: x,
     Prim: lambda x: (*x.args, *x.params),
     Result: lambda x: (x.call,),
@@ -53,21 +52,23 @@ _CHILDREN: dict[type, Callable[[Any], Iterable[Any]]] = {
     Number: lambda x: (x.value,),
     Size: lambda x: (x.dim,),
 }
+_WITHOUT_CONDITIONS: dict[type, _Inside] = {**_CHILDREN, Choose: lambda x: tuple(v for _, v in x.cases)}
 
 
 def walk(x: Any, conditions: bool = True) -> Iterator[Any]:
     """`x` and everything inside it, each object once. `conditions`: those of a choice too."""
-    seen: dict[int, Any] = {}
+    table = _CHILDREN if conditions else _WITHOUT_CONDITIONS
+    seen: set[int] = set()
     todo = [x]
     while todo:
         one = todo.pop()
         if id(one) in seen:
             continue
-        seen[id(one)] = one
+        seen.add(id(one))
         yield one
-        inside = children(one, conditions)
-        if inside:
-            todo.extend(reversed(tuple(inside)))
+        inside = table.get(one.__class__)
+        if inside is not None:
+            todo.extend(reversed(inside(one)))
 
 
 def operands_of(x: Any) -> list[Operand]:
