@@ -1,7 +1,7 @@
 """Hidden effects: calls that write or read something which no tensor of the graph shows, such as a layer's cache.
 
 Which torch ops have one, and where its key stands, is read off the declared ops that have a `property writes(key)` or
-`reads(key)`: their own torch op, and each of their forms and impls that is one bound call. Such a call equals no other.
+`reads(key)`: their own torch op, and the calls in their forms and impls that hold a key. Such a call equals no other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import torch
 from attrs import frozen
 from torch.fx import Node
 
-from fxrewrite.dsl.core import OpDef, Operand, Program, Ref, TorchCall
+from fxrewrite.dsl.check.terms import walk
+from fxrewrite.dsl.core import Case, OpDef, Operand, Program, Ref, TorchCall
 from fxrewrite.patterns.calls import Declared
 
 WRITES, READS = "writes", "reads"
@@ -33,11 +34,17 @@ def declarations(program: Program, torch_op: Callable[[str], Any]) -> dict[Any, 
     for op in program.ops.values():
         if ordered(op):
             for case in (*op.forms, *op.impls):
-                call = case.torch_call
-                target = None if call is None else torch_op(call.op)
-                if call is not None and target is not None:
+                for target, call in _holders(case, op, torch_op):
                     found.setdefault(target, tuple((k, _key(call, target, n)) for k, n in op.effects if k in ORDERED))
     return found
+
+
+def _holders(case: Case, op: OpDef, torch_op: Callable[[str], Any]) -> list[tuple[Any, TorchCall]]:
+    """The calls of a spelling that have its effects: those that hold a key; all of them where none does."""
+    calls = [(torch_op(c.op), c) for c in walk(case.outputs) if isinstance(c, TorchCall)]
+    known = [(target, c) for target, c in calls if target is not None]
+    keys = [name for kind, name in op.effects if kind in ORDERED]
+    return [(target, c) for target, c in known if any(_key(c, target, n) for n in keys)] or known
 
 
 def _key(call: TorchCall, target: Any, name: str) -> str | None:
