@@ -18,7 +18,6 @@ from fxrewrite.dsl.scalars import Env, holds
 from fxrewrite.dsl.syntax import File
 from fxrewrite.lowering.providers import DEFAULT
 from fxrewrite.lowering.running import Running
-from fxrewrite.lowering.unmatched import unmatched
 
 LEVELS = ("O0", "O1", "O2", "O3")
 Packs = Sequence[str | Path | File]
@@ -34,7 +33,9 @@ class Config:
 
     `packs`: names of shipped packs, "default" for the shipped list, paths of `.rw` files. `level`: O0 to O3. `flags`:
     flag, pack, or `pack.rule` -> on or off; they beat the level. `providers`: names in order. `tokens`: the range (lo,
-    hi) of token counts that is assumed, hi None for no bound. `strict`: an error in a rule raises.
+    hi) of token counts that is assumed, hi None for no bound. `strict`: an error in a rule raises. `groups`: name of a
+    process group -> its number of ranks, for groups that torch does not know. `replicated`: patterns of the names of
+    inputs and parameters that are equal on all ranks (`*norm*`).
     """
 
     packs: tuple[str | Path | File, ...] = ("default",)
@@ -44,12 +45,14 @@ class Config:
     allow_relaxed: bool = False
     tokens: tuple[int, int | None] | None = None
     strict: bool = False
+    groups: Mapping[str, int] = field(factory=dict)
+    replicated: tuple[str, ...] = ()
 
 
 def make_config(
     packs: Packs | str | Path | None = None, level: str = "O2", flags: Mapping[str, bool] | None = None,
     providers: Iterable[str] | None = None, allow_relaxed: bool = False, tokens: tuple[int, int | None] | None = None,
-    strict: bool = False,
+    strict: bool = False, groups: Mapping[str, int] | None = None, replicated: Iterable[str] = (),
 ) -> Config:  # fmt: skip
     """A checked `Config`. Raises ConfigError for a level that is none and a token range that is empty."""
     if level not in LEVELS:
@@ -69,9 +72,13 @@ def make_config(
         providers = [providers]
     if providers is not None and not (providers := list(providers)):
         raise ConfigError("providers=[] serves nothing; name at least one, or leave it out")
+    for name, size in dict(groups or {}).items():
+        if type(size) is not int or size < 1:
+            raise ConfigError(f"groups[{name!r}] is {size!r}; a group has 1 rank or more")
     return Config(
         ("default",) if packs is None else tuple(packs), level, dict(flags or {}),
-        DEFAULT if providers is None else tuple(providers), allow_relaxed, tokens, strict,
+        DEFAULT if providers is None else tuple(providers), allow_relaxed, tokens, strict, dict(groups or {}),
+        (replicated,) if isinstance(replicated, str) else tuple(replicated),
     )  # fmt: skip
 
 
@@ -80,7 +87,7 @@ class Status:
     """Is a rule on, and what decided."""
 
     on: bool
-    reason: str = ""  # "pack off", "not matched yet", "missing native" or "level" where it is off
+    reason: str = ""  # "pack off", "missing native" or "level" where it is off
     by: str = ""
 
 
@@ -88,11 +95,8 @@ def rule_status(program: Program, rule: RuleDef, config: Config) -> Status:
     """Whether `rule` takes part: what it needs, its natives and flag, `when` and flag of its pack, then the level."""
     pack = program.packs.get(rule.pack or "")
     flag = rule.flag or (pack.flag if pack else None)
-    why = unmatched(program, rule)
-    if why is not None:
-        return Status(False, "not matched yet", why)
     if pack is not None and pack.when:
-        held = holds(pack.when, Env(facts=machine_facts()))
+        held = holds(pack.when, Env(facts=machine_facts(config)))
         if held is not True:
             return Status(
                 False, "pack off", f"pack {pack.name}: its `when` is {'unknown' if held is None else 'false'} here"
@@ -127,15 +131,17 @@ def check_flags(program: Program, config: Config) -> list[str]:
     ]
 
 
-def machine_facts() -> dict[str, Any]:
-    """What conditions may ask of the machine: `sm` (90 for an H100; 0 without CUDA), `rocm`, `world`."""
+def machine_facts(config: Config) -> dict[str, Any]:
+    """What conditions may ask of the machine: `sm` (90 for an H100; 0 without CUDA), `rocm`, `world` (of torch, or of
+    the largest group that is declared).
+    """
     cuda = torch.cuda.is_available()
     major, minor = torch.cuda.get_device_capability() if cuda and torch.version.hip is None else (0, 0)
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     return {
         "sm": major * 10 + minor,
         "rocm": torch.version.hip is not None,
-        "world": torch.distributed.get_world_size() if distributed else 1,
+        "world": torch.distributed.get_world_size() if distributed else max(config.groups.values(), default=1),
     }
 
 

@@ -222,7 +222,9 @@ PRIMITIVES: dict[str, Callable[..., Tensor]] = {
     "pack2": packing.pack2,
     "pack4": packing.pack4,
     "swizzle": packing.swizzle,
-    **dict.fromkeys(("psum", "pshard", "pconcat"), ranks.of_one_rank),
+    "psum": ranks.psum,
+    "pshard": ranks.pshard,
+    "pconcat": ranks.pconcat,
 }
 
 

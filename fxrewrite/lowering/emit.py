@@ -23,17 +23,18 @@ from fxrewrite.dsl.core import (
     Result,
     Term,
 )
-from fxrewrite.dsl.evaluate import EvaluationError
+from fxrewrite.dsl.evaluate import EvaluationError, evaluate
 from fxrewrite.dsl.scalars import UNKNOWN, value
 from fxrewrite.dsl.wording import said
+from fxrewrite.lowering.eager import Torch
 from fxrewrite.lowering.impls import Site, write
 from fxrewrite.lowering.layouts import strides
 from fxrewrite.lowering.providers import Provider, Providers
 from fxrewrite.lowering.replace import Editor, Plan, Refusal
 from fxrewrite.lowering.types import ResultType, result_types
 from fxrewrite.lowering.write import Primitives
-from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.dtypes import to_core
+from fxrewrite.patterns.groups import Group
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.values import Value, dims_of
 
@@ -47,6 +48,7 @@ class Emitter:
         self.program, self.providers, self.editor, self.plan = program, providers, editor, plan
         self.bindings = plan.found.bindings
         self.calls: dict[Call, list[Any]] = {}
+        self.emitted: dict[Value, Node] = {}  # what nested calls gave
         self.used: list[str] = []
         self.env = SiteEnv(lambda name: self.bindings.get(name, UNKNOWN), providers.facts, editor.truth)
         self.primitives = Primitives(editor, plan.anchor)
@@ -83,7 +85,9 @@ class Emitter:
         """The node of a bound value, or the constant."""
         if isinstance(value, tuple | list):
             return [self.operand(v) for v in value]
-        return self.editor.node(value) if isinstance(value, Value) else value
+        if not isinstance(value, Value):
+            return value
+        return self.emitted[value] if value in self.emitted else self.editor.node(value)
 
     # ---- calls
 
@@ -92,11 +96,13 @@ class Emitter:
         op = self.program.ops[call.op]
         values = [self.value(a) for a in call.args]
         attributes = {n: self.attribute(s) for n, s in call.attrs}
+        nodes = [self.operand(v) for v in values]
         try:
-            types = result_types(op, values, attributes, self.editor.truth)
+            types = result_types(
+                op, values, attributes, self.editor.truth, lambda: self.evaluated(op, nodes, attributes)
+            )
         except EvaluationError as error:
             raise Refusal("guard false", str(error), f"the types of {op.name}") from error
-        nodes = [self.operand(v) for v in values]
         for info, node in zip(op.operands, nodes, strict=True):
             _has_layout(info, node)
         like = self.plan.anchor
@@ -107,6 +113,13 @@ class Emitter:
             return provider.results
         return self.registered(op, provider, nodes, attributes, types, like)
 
+    def evaluated(self, op: OpDef, nodes: list[Any], attributes: dict[str, Any]) -> list[torch.Tensor]:
+        """The results of an op on fake values: for a type that the declaration leaves open."""
+        operands = torch.fx.map_arg(nodes, lambda n: n.meta["val"])
+        given = {n: to_core(v) for n, v in attributes.items()}
+        with self.editor.fake_mode:
+            return list(evaluate(self.program, op.name, list(operands), given, Torch()))
+
     def impl(
         self, case: Case, op: OpDef, nodes: list[Any], attributes: dict[str, Any], types: list[ResultType]
     ) -> list[Any]:
@@ -116,7 +129,7 @@ class Emitter:
         return write(case, site)
 
     def value(self, arg: Any) -> Any:
-        """An operand of a call as a value of the table: nested calls are written first and become values."""
+        """An operand of a call as a value: nested calls are written first, and what they give is a value of its own."""
         if isinstance(arg, Operand):
             return self.bindings.get(arg.name)
         if isinstance(arg, tuple):
@@ -124,7 +137,12 @@ class Emitter:
         if isinstance(arg, Lit):
             return arg.value
         node = self.term(arg) if hasattr(arg, "type") else None
-        return self.editor.table.of_node.get(node) or _value_of(self.editor, node) if isinstance(node, Node) else node
+        if not isinstance(node, Node):
+            return node
+        val = node.meta["val"]
+        value = self.editor.table.of_node.get(node) or Value(-1, "emitted", (), (), val.dtype, dims_of(val))
+        self.emitted[value] = node
+        return value
 
     def attribute(self, scalar: Any) -> Any:
         """An attribute: a constant, or a value that holds a number."""
@@ -164,6 +182,8 @@ class Emitter:
 
     def number(self, value: Any, tensor: bool) -> Any:
         """An attribute as an argument: a node, or a constant; `tensor`: as a 0-d tensor."""
+        if isinstance(value, Group):
+            return value.name
         if isinstance(value, Value):
             node = self.editor.node(value)
             if value.op == "symfloat":
@@ -215,7 +235,3 @@ def _has_layout(info: OperandInfo, node: Any) -> None:
     val = node.meta["val"]
     if isinstance(layout, Ref) or val.stride() != strides(tuple(val.shape), layout):
         raise Refusal("strides", str(list(val.stride())), f"{info.name}: {info.type} in the layout {layout}", node=node)
-
-
-def _value_of(editor: Editor, node: Node) -> Value:
-    return read_node(editor.table, node)

@@ -14,7 +14,8 @@ import torch
 from attrs import define, field
 from torch.fx import Graph, Node
 
-from fxrewrite.dsl.core import Apply, Program, RuleDef
+from fxrewrite.dsl.check.terms import calls_of
+from fxrewrite.dsl.core import Apply, Program, Result, RuleDef
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.dsl.wording import said
 from fxrewrite.lowering.cleanup import Cleanup
@@ -27,7 +28,8 @@ from fxrewrite.lowering.replace import LARGER, Editor, Plan, Refusal, fire, plan
 from fxrewrite.lowering.report import Fired, Report
 from fxrewrite.patterns import hosting
 from fxrewrite.patterns.events import Event, recording
-from fxrewrite.patterns.forms import Library
+from fxrewrite.patterns.forms import Library, needed
+from fxrewrite.patterns.groups import Groups
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.hints import tokens_hint
 from fxrewrite.patterns.near import near_misses
@@ -54,6 +56,7 @@ class Engine:
     active: dict[str, RuleDef]
     providers: Providers
     seconds: Counter[str]
+    feeding: frozenset[str]  # rules whose right side another rule may match
 
     @classmethod
     def make(cls, program: Program, config: Config, seconds: Counter[str] | None = None) -> Engine:
@@ -62,15 +65,16 @@ class Engine:
         on = [r for r in program.rules if rule_status(program, r, config).on]
         active = [r for r in on if r.stage == "fuse"]
         cleanup = Cleanup.make(tuple(r for r in on if r.stage == "canonicalize"))
-        facts = machine_facts()
+        facts = machine_facts(config)
         library = Library(
             program, tuple(active), lambda p, s: s.sweep.emit_view(p, s), lambda p, s: s.sweep.emit_match(p, s),
-            facts, cache(lambda target: declared(program, target)),
+            facts, cache(lambda target: declared(program, target)), Groups(config.groups), config.replicated,
         )  # fmt: skip
         providers = Providers(program, config.providers, config.allow_relaxed, facts)
         seconds = Counter() if seconds is None else seconds
         seconds.update({"compile": time.perf_counter() - start})
-        return cls(program, config, library, cleanup, {r.full_name: r for r in on}, providers, seconds)
+        feeding = feeding_rules(program, active)
+        return cls(program, config, library, cleanup, {r.full_name: r for r in on}, providers, seconds, feeding)
 
     def run(self, graph: Graph) -> Run:
         """Rewrite `graph` in place."""
@@ -78,6 +82,17 @@ class Engine:
         with no_collection():
             run.execute()
         return run
+
+
+def feeding_rules(program: Program, active: Iterable[RuleDef]) -> frozenset[str]:
+    """The rules after which others may match: all whose right side is more than ops that no rule looks for."""
+    active = list(active)
+    wanted = needed(program, active)
+    return frozenset(
+        r.full_name
+        for r in active
+        if not all(isinstance(t, Result) for t in r.right) or any(c.op in wanted for c in calls_of(r.right))
+    )
 
 
 @contextmanager
@@ -107,6 +122,7 @@ class Run:
     seconds: Counter[str] = field(factory=Counter)
     events: list[Event] = field(factory=list)
     near: list[Event] = field(factory=list)
+    found: list[Found] = field(factory=list)  # every match
     edits: list[Fired] = field(factory=list)
     takers: dict[Node, str] = field(factory=dict)  # a node that went -> the rule that took it
     drawn: list[Snapshot] = field(factory=list)  # before and after, where a recording draws
@@ -119,34 +135,44 @@ class Run:
         cleaned = self.engine.cleanup.run(
             self.graph, lambda table: self._editor(table, truth), truth, bool(recording())
         )
-        self.sweep = Sweep(self.engine.library)
-        self.sweep.truth = truth
-        clean = time.perf_counter()
-        self.sweep.read(self.graph)
-        read = time.perf_counter()
-        self.sweep.match_rules()
-        matched = time.perf_counter()
-        if recording():
-            self.near = near_misses(self.sweep, self.engine.library)
-        self._draw()
-        start_fuse = time.perf_counter()
-        self._fuse(list(self.sweep.found))
+        self._time("clean up", start)
+        limit = len(self.graph.nodes)
+        while self._rewrite_once(truth) and len(self.fired) < limit:
+            pass
+        start = time.perf_counter()
         provided = self._provide()
-        rewritten = time.perf_counter()
-        self.seconds.update(
-            {
-                "clean up": clean - start,
-                "read": read - clean,
-                "match": matched - read,
-                "rewrite": rewritten - start_fuse,
-            }
-        )
+        self._time("rewrite", start)
         if recording():
-            order = {id(f): i for i, f in enumerate(self.sweep.found)}
+            order = {id(f): i for i, f in enumerate(self.found)}
             edits = sorted(self.edits, key=lambda e: order[id(e.found)])
             report = Report(self.engine.program, self.takers).events(edits, self.refused.values(), self.near)
             self.events = [*cleaned, *report, *provided]
         self._draw()
+
+    def _rewrite_once(self, truth: Any) -> bool:
+        """Read the graph, match, fire. May what was written be matched by a rule in its turn?"""
+        first = not self.found
+        start = time.perf_counter()
+        self.sweep = Sweep(self.engine.library)
+        self.sweep.truth = truth
+        self.sweep.read(self.graph)
+        start = self._time("read", start)
+        self.sweep.match_rules()
+        self.found += self.sweep.found
+        self._time("match", start)
+        if first:
+            if recording():
+                self.near = near_misses(self.sweep, self.engine.library)
+            self._draw()
+        start, before = time.perf_counter(), len(self.fired)
+        self._fuse(list(self.sweep.found))
+        self._time("rewrite", start)
+        return any(f.rule.full_name in self.engine.feeding for f, _ in self.fired[before:])
+
+    def _time(self, stage: str, start: float) -> float:
+        now = time.perf_counter()
+        self.seconds[stage] += now - start  # type: ignore[assignment]
+        return now
 
     def _draw(self) -> None:
         if any(log.drawn is not None for log in recording()):

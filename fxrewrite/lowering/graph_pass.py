@@ -68,8 +68,11 @@ class RewritePass(CustomGraphPass):
         program, config = self.engine.program, self.engine.config
         rules = [(r.full_name, digest.of(program, r)) for r in self.engine.active.values()]
         ops = [(name, digest.of(program, op)) for name, op in sorted(program.ops.items())]
-        settings = (config.level, sorted(config.flags.items()), config.providers, config.allow_relaxed, config.tokens)
-        versions = (fxrewrite.__version__, torch.__version__, sorted(machine_facts().items()))
+        settings = (
+            config.level, sorted(config.flags.items()), config.providers, config.allow_relaxed, config.tokens,
+            sorted(config.groups.items()), config.replicated,
+        )  # fmt: skip
+        versions = (fxrewrite.__version__, torch.__version__, sorted(machine_facts(config).items()))
         natives = [registered.state_of(source) for source in registered.named(_parts(program))]
         text = repr((rules, ops, settings, versions, natives, _engine_digest()))
         return hashlib.sha256(text.encode()).hexdigest()

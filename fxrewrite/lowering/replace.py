@@ -96,9 +96,8 @@ def plan(found: Found, table: Table) -> Plan:
         gone = found.site is not None and found.site._erased
         raise Refusal("eaten by", LARGER) if gone else Refusal("other op", "no output of the rule is used")
     for o in outputs:
-        mark = o.node.meta.get(MARK)
-        if mark is not None:
-            raise Refusal("eaten by", mark["rule"], node=o.node)
+        if o.node in table.written:
+            raise Refusal("eaten by", table.written[o.node], node=o.node)
         if writes.to(o.node):  # a duplicate, or a view, would be written with it
             raise Refusal(
                 "mutation between", describe(writes.to(o.node)[0]), f"nothing writes to {o.node.name}", o.node
@@ -233,7 +232,9 @@ def _in_order(p: Plan, effects: Effects) -> None:
     for call in calls:
         users = [u for u in call.users if u not in gone and not idle(u, effects)]
         if call not in gone and (users or not call.users):
-            raise Refusal("effect order", f"{describe(call)} stays: {', '.join(map(describe, users))} reads it", node=call)
+            raise Refusal(
+                "effect order", f"{describe(call)} stays: {', '.join(map(describe, users))} reads it", node=call
+            )
         crossed = effects.between(call, min(call, place), max(call, place), calls)
         if crossed is not None:
             raise Refusal("effect order", f"{describe(call)} would move past {describe(crossed)}", node=crossed)
@@ -270,7 +271,7 @@ def _is_write(node: Node) -> bool:
 
 def _is_ordered(node: Node) -> bool:
     """Has a node an effect, or does it draw random numbers? Then it stays where it is. What checks a value moves."""
-    if node.target in BOOKKEEPING:
+    if node.target in BOOKKEEPING or node.target is torch.ops._c10d_functional.wait_tensor.default:
         return False
     tags = getattr(node.target, "tags", ())
     return torch.Tag.nondeterministic_seeded in tags or node.is_impure()
@@ -456,7 +457,7 @@ def compatible(old: Node, new: Node, truth: Any = None) -> None:
     if a.device != b.device:
         raise Refusal("shape", f"on {b.device}", f"on {a.device}", old)
     shape = dims_of(a)
-    if dims_of(b) != shape:
+    if not _same_sizes(dims_of(b), shape, truth):
         raise Refusal("shape", str(list(dims_of(b))), str(list(shape)), old)
     for size, s, t in zip(shape, _strides(a), _strides(b), strict=True):
         if size == 1 or size == 0 or s == t:
@@ -464,6 +465,15 @@ def compatible(old: Node, new: Node, truth: Any = None) -> None:
         if truth is not None and not isinstance(size, int) and truth(sympy.Eq(s, t)) is True:
             continue
         raise Refusal("strides", str(list(_strides(b))), str(list(_strides(a))), old)
+
+
+def _same_sizes(found: Dims, wanted: Dims, truth: Any) -> bool:
+    """Are two shapes equal for every size in the range? `2 * (T // 2)` is T where T is known to be even."""
+    if found == wanted:
+        return True
+    return len(found) == len(wanted) and all(
+        a == b or (truth is not None and truth(sympy.Eq(a, b)) is True) for a, b in zip(found, wanted, strict=True)
+    )
 
 
 def _strides(t: torch.Tensor) -> tuple[Any, ...]:
@@ -481,6 +491,7 @@ def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark:
     for node in editor.made:
         if node not in editor.table.of_node:  # what was written for a capture is a value like any other
             node.meta[MARK] = mark
+            editor.table.written[node] = mark["rule"]
     for o, new in pairs:
         o.node.replace_all_uses_with(new, delete_user_cb=lambda u: u not in p.dead, propagate_meta=False)
         value = o.value
@@ -491,4 +502,8 @@ def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark:
             if idle(u, editor.table.effects):
                 editor.graph.erase_node(u)
         if not n.users and not n._erased:
+            editor.graph.erase_node(n)
+    kept = {new for _, new in pairs}
+    for n in reversed(editor.made):  # results that nobody reads
+        if n not in kept and idle(n, editor.table.effects):
             editor.graph.erase_node(n)

@@ -4,7 +4,7 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from fxrewrite.dsl.scalars import UNKNOWN, holds, sizes, value
 from fxrewrite.lowering.layouts import stored_shape
 from fxrewrite.patterns.dtypes import to_core, to_graph
 from fxrewrite.patterns.guards import ValueEnv
+from fxrewrite.patterns.values import dims_of
 
 
 @frozen
@@ -27,8 +28,12 @@ class ResultType:
     layout: str
 
 
-def result_types(op: OpDef, args: Sequence[Any], attributes: Mapping[str, Any], truth: Any = None) -> list[ResultType]:
-    """The types of the results of `op` for these operands (values, lists of values, None).
+def result_types(
+    op: OpDef, args: Sequence[Any], attributes: Mapping[str, Any], truth: Any = None,
+    evaluated: Callable[[], Sequence[torch.Tensor]] | None = None,
+) -> list[ResultType]:  # fmt: skip
+    """The types of the results of `op` for these operands (values, lists of values, None). `evaluated()`: its results
+    on fake tensors, for a shape that the declaration leaves open.
 
     Raises EvaluationError where an operand does not fit its declared type, `requires` is not known to hold, or a result
     is not determined.
@@ -40,9 +45,11 @@ def result_types(op: OpDef, args: Sequence[Any], attributes: Mapping[str, Any], 
     if held is not True:
         raise EvaluationError(f"the requirements of {op.name} are {'unknown' if held is None else 'not met'} here")
     out: list[ResultType] = []
-    for r in op.results:
+    for i, r in enumerate(op.results):
         shape = sizes(r.type.shape, env) if r.type.shape is not None else UNKNOWN
         dtype = value(r.type.dtype, env) if r.type.dtype is not None else UNKNOWN
+        if shape is UNKNOWN and evaluated is not None and not r.star:
+            shape = dims_of(evaluated()[i])
         if shape is UNKNOWN or dtype is UNKNOWN:
             raise EvaluationError(f"the type of result `{r.name}` of {op.name} is not known here")
         layout = env.attributes.get(r.type.layout.name, "row") if isinstance(r.type.layout, Ref) else r.type.layout

@@ -51,7 +51,11 @@ def view_of(t: Table, node: Any, op: OpDef) -> tuple[tuple[Any, ...], list[Value
     if any(o.star for o in op.operands) or any(r.star for r in op.results):
         return None
     operands, attributes = arguments_of(node, op)
-    args = (*(argument(t, a) for a in operands), *(_constant(t, v) for v in attributes.values()))
+    groups = {a.name for a in op.attributes if a.type == "group"}
+    args = (
+        *(argument(t, a) for a in operands),
+        *(t.groups.named(v) if n in groups and type(v) is str else _constant(t, v) for n, v in attributes.items()),
+    )
     call, val = t.of_node[node], node.meta["val"]
     if isinstance(val, torch.Tensor):
         return args, [call]

@@ -46,6 +46,9 @@ class Constants:
             return self.list(x.args)
         if isinstance(x, Apply) and x.op == "shape_list":
             return self.shape(x.args)
+        if isinstance(x, Apply) and x.op == "group.name" and isinstance(x.args[0], Ref):
+            at = self.slots(x.args[0].name)
+            return lambda v, s: type(v) is str and bind(s, at, s.sweep.table.groups.named(v))
         return self.computed(x)
 
     def size(self, dim: dims.Dim) -> Callable[[Any, State], bool]:

@@ -17,7 +17,7 @@ from torch.fx import Node
 from torch.utils._sympy.functions import FloorDiv
 
 from fxrewrite.dsl.core import UNARY
-from fxrewrite.patterns.arguments import argument, opaque, schema_arguments
+from fxrewrite.patterns.arguments import argument, op_name, opaque, schema_arguments
 from fxrewrite.patterns.functionalized import FUNCTIONALIZED, functionalized
 from fxrewrite.patterns.values import FRESH, Dims, Symbol, Table, Value, constant, dims_of, size
 
@@ -315,6 +315,11 @@ def _all(t: Table, node: Any, val: Any) -> Value | None:
     if x.dtype != val.dtype or len(node.args) > 1 or node.kwargs:
         return None
     return t.reduce("mean" if node.target is aten.mean.default else "sum", x, (), False, ())
+
+
+@reads(torch.ops._c10d_functional.wait_tensor.default)
+def _wait(t: Table, node: Any, val: Any) -> Value | None:
+    return t.cons(op_name(node.target), (t.of_node[node.args[0]],), (), val.dtype, dims_of(val))  # torch has it impure
 
 
 @reads(aten.mm.default, aten.matmul.default)

@@ -7,7 +7,7 @@ guards. A rule's left side is compiled the same way; `Library` holds both and sa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -40,6 +40,7 @@ from fxrewrite.patterns.calls import Declared
 from fxrewrite.patterns.dtypes import DTYPES, to_graph
 from fxrewrite.patterns.effects import declarations
 from fxrewrite.patterns.further import find_further
+from fxrewrite.patterns.groups import Groups
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, extern_name
 from fxrewrite.patterns.normal import Normal
@@ -331,9 +332,11 @@ class Library:
 
     def __init__(
         self, program: Program, rules: tuple[RuleDef, ...], emit_view: Any, emit_match: Any, machine: dict[str, Any],
-        declared: Callable[[Any], Declared | None] = lambda target: None,
+        declared: Callable[[Any], Declared | None] = lambda target: None, groups: Groups | None = None,
+        replicated: Sequence[str] = (),
     ):  # fmt: skip
         self.program = program
+        self.groups, self.replicated = groups or Groups(), replicated
         self.declared = declared  # what a torch op is in the language
         self.effects = declarations(program, _torch_op_if_any)
         self.index: dict[tuple[str, str | None], list[Pattern]] = defaultdict(list)

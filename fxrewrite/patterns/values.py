@@ -21,6 +21,7 @@ import torch
 from torch.fx import Node
 
 from fxrewrite.dsl.core import UNARY
+from fxrewrite.patterns.groups import Groups
 
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 ELEMENTWISE = frozenset({"to", "clamp", *UNARY})  # of one tensor operand: a reshape commutes with these
@@ -129,6 +130,8 @@ class Table:
         self.on_new = on_new
         self.writes: Any = None  # `writes.Writes` of the graph, once it is read
         self.effects: Any = None  # `effects.Effects` of the graph
+        self.groups: Groups = Groups()
+        self.written: dict[Node, str] = {}  # nodes that a rule wrote since the graph was read -> the rule
 
     def fresh(
         self, op: str, args: tuple[Any, ...], attrs: tuple[Any, ...], dtype: Any, shape: Dims, key: Any = None

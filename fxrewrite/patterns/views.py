@@ -27,6 +27,7 @@ from fxrewrite.patterns.effects import Effects
 from fxrewrite.patterns.fitting import Problem, attribute_fits, fits
 from fxrewrite.patterns.forms import Library, Pattern
 from fxrewrite.patterns.guards import SiteEnv, same
+from fxrewrite.patterns.replicated import Replicated
 from fxrewrite.patterns.sizes import possible_rank, settle
 from fxrewrite.patterns.state import UNSET, State, lookup
 from fxrewrite.patterns.values import Table, Value
@@ -73,6 +74,8 @@ class Sweep:
     def __init__(self, library: Library):
         self.library = library
         self.table = Table(self._visit)
+        self.table.groups = library.groups
+        self._predicates = {"replicated": Replicated(self.table, library.replicated)}
         self.by_args: dict[Any, View] = {}
         self.by_arg: dict[Any, list[View]] = {}  # (op name, a value among its arguments) -> views
         self.found: list[Found] = []
@@ -367,8 +370,9 @@ class Sweep:
     def env(self, pattern: Pattern, s: State) -> SiteEnv:
         """What `s` has bound, with what the graph knows."""
         return SiteEnv(
-            lookup(pattern.slots, s), pattern.machine, self.truth, terms=lambda t: construct(self, pattern, t, s)
-        )
+            lookup(pattern.slots, s), pattern.machine, self.truth, self._predicates,
+            lambda t: construct(self, pattern, t, s),
+        )  # fmt: skip
 
 
 def _node_of(value: Value) -> torch.fx.Node | None:

@@ -10,6 +10,7 @@ from fxrewrite.dsl import dims, syntax
 from fxrewrite.dsl.check import conditions, names, ops
 from fxrewrite.dsl.check.connected import connected
 from fxrewrite.dsl.check.contradiction import possible
+from fxrewrite.dsl.check.effects import replicated_guards
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.names import refuse_unused_parts
 from fxrewrite.dsl.check.places import names_in, outputs_span, parts_of
