@@ -11,7 +11,7 @@ from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check.places import outputs_span, parts_of
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.terms import calls_of, operands_of, walk
-from fxrewrite.dsl.core import MARK, Apply, Call, Operand, OperandInfo, Ref, Scalar, Term
+from fxrewrite.dsl.core import MARK, Apply, Call, Operand, Ref, Scalar, Term
 from fxrewrite.dsl.diagnostics import Related
 from fxrewrite.dsl.wording import said
 
@@ -39,24 +39,30 @@ def check_effects(
 
 
 def replicated_guards(
-    checker: Checker, left: tuple[Term, ...], operands: tuple[OperandInfo, ...], guards: tuple[Scalar, ...]
+    checker: Checker, left: tuple[Term, ...], right: tuple[Term, ...], guards: tuple[Scalar, ...]
 ) -> tuple[Scalar, ...]:
-    """`guards`, and for a left side with collectives: what feeds none of them is equal on all ranks of the group."""
-    group: Scalar | None = None
-    fed: set[str] = set()
-    for call in calls_of(left):
-        key = next((key for kind, key in checker.signature(call.op).effects if kind == "collective"), None)
-        if key is not None:
-            group = group or dict(call.attrs).get(key)
-            fed |= {t.name for a in call.args for t in operands_of(a)}
-    if group is None:
+    """`guards`, and for each operand that a collective of the right side moves and none of the left: what one rank has
+    of it stands in for what the others have, so it must be equal on all ranks of the group.
+    """
+    groups, before = _moved(checker, left)
+    if not groups:
         return guards
-    over = group
-    said_already = {g.args[0] for g in guards if isinstance(g, Apply) and g.op == "replicated"}
-    free = [t for t in dict.fromkeys(operands_of(left)) if t.name not in fed and t not in said_already]
-    tensors = {o.name for o in operands if o.kind == "tensor"}
+    over = groups[0]
     own = tuple(evolve(g, args=(*g.args, over)) if isinstance(g, Apply) and g.op == "replicated" else g for g in guards)
-    return (*own, *(Apply("replicated", (t, over)) for t in free if t.name in tensors))
+    derived = [Apply("replicated", (t, over)) for t in _moved(checker, right)[1] if t not in before]
+    return (*own, *(g for g in derived if g not in own))
+
+
+def _moved(checker: Checker, terms: tuple[Any, ...]) -> tuple[list[Scalar], list[Operand]]:
+    """The groups of the collectives in terms, and the operands that feed them."""
+    groups: list[Scalar] = []
+    fed: dict[Operand, None] = {}
+    for call in calls_of(terms):
+        for kind, key in checker.signature(call.op).effects:
+            if kind == "collective":
+                groups.append(dict(call.attrs)[key])
+                fed.update(dict.fromkeys(t for a in call.args for t in operands_of(a)))
+    return groups, list(fed)
 
 
 def _times(count: int) -> str:

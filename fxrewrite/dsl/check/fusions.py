@@ -10,7 +10,6 @@ from fxrewrite.dsl import dims, syntax
 from fxrewrite.dsl.check import conditions, names, ops
 from fxrewrite.dsl.check.connected import connected
 from fxrewrite.dsl.check.contradiction import possible
-from fxrewrite.dsl.check.effects import replicated_guards
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.names import refuse_unused_parts
 from fxrewrite.dsl.check.places import names_in, outputs_span, parts_of
@@ -244,9 +243,8 @@ def fusion_rule(checker: Checker, sig: OpDef, f: syntax.Fusion, pack: syntax.Pac
     elab, scope = ops.op_scope(checker, sig)
     prefer = (*elab.conditions(f.prefer, scope.child(profit=True)), *checker.pack_prefer(pack))
     kept = tuple(t for b in f.where if b.kind == "keep" for t in b.targets)
-    requires = replicated_guards(checker, case.outputs, sig.operands, sig.requires)
     return RuleDef(
         sig.name, pack.name if pack else None, case.outputs, right, sig.operands, sig.attributes, case.named, kept,
-        requires, prefer, f.over, f.level, f.flag, (pack.stage if pack else None) or "fuse",
+        sig.requires, prefer, f.over, f.level, f.flag, (pack.stage if pack else None) or "fuse",
         f.contract or (pack.contract if pack else None), order, f.span, outputs_span(f.outputs),
     )  # fmt: skip

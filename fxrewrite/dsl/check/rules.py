@@ -81,7 +81,7 @@ def check_rule(checker: Checker, r: syntax.Rule, pack: syntax.Pack | None, order
     possible(guards, attributes, r.requires, lambda e: zonk(elab.conditions((e,), right_scope)), outputs_span(r.right))
     _nothing_dropped(item, rights, r)
     check_effects(checker, r, lefts, rights, guards)
-    guards = replicated_guards(checker, lefts, operands, guards)
+    guards = replicated_guards(checker, lefts, rights, guards)
     check_samples(checker, r.samples, item.name, operands, attributes)
     return RuleDef(
         r.name or bare_name(lefts, rights), pack.name if pack else None, lefts, rights,
