@@ -63,7 +63,7 @@ TITLES: dict[str, str] = {
     "RW223": "an unknown rival",
     "RW224": "a result that is not given",
     "RW225": "an op without a meaning",
-    "RW226": "an unknown property",
+    "RW226": "a property that is unknown, or that the definition contradicts",
     "RW227": "ops that share an attribute by its name alone",
     "RW228": "a torch op whose schema is not known without torch",
     "RW229": "a torch op that this build does not have",

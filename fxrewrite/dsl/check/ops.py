@@ -9,6 +9,7 @@ from attrs import evolve
 
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check import conditions, packing, samples
+from fxrewrite.dsl.check.claims import check_claims
 from fxrewrite.dsl.check.contradiction import domain, never, possible
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.natives import check_source
@@ -218,6 +219,8 @@ def check_op(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
     checker.guard(lambda: samples_of(checker, op.samples, sig))
     before = len(checker.diagnostics)
     made = with_spellings(checker, evolve(sig, equations=tuple(equations)), op.forms, op.impls)
+    if len(equations) == len(op.equations):
+        checker.guard(lambda: check_claims(checker, op.properties, made))
     if len(equations) == len(op.equations) and op.ref is None:
         unused = _unused(op, sig, equations)
         if unused is None:

@@ -13,6 +13,7 @@ from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check import conditions, fusions, ops, rules
 from fxrewrite.dsl.check.base import Base
 from fxrewrite.dsl.check.builtins import DTYPES, RESERVED
+from fxrewrite.dsl.check.claims import check_claims
 from fxrewrite.dsl.check.def_items import check_def
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.heads import checked_pack, distinct, plain_pack
@@ -409,6 +410,7 @@ class _Program:
                 self.ops[name] = ops.check_op(checker, source, sig)
             else:
                 checker.guard(lambda source=source, sig=sig: ops.samples_of(checker, source.samples, sig))
+                checker.guard(lambda source=source, sig=sig: check_claims(checker, source.properties, sig))
                 self.ops[name] = ops.with_spellings(checker, sig, (), source.impls)
 
     def attach(self, item: syntax.Form | syntax.Impl) -> None:
