@@ -142,7 +142,11 @@ def names(dim: Dim) -> set[str]:
 
 def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
     """`dim` with names replaced."""
-    if not dim.terms or not (names(dim) & values.keys()):
+    if not values or not dim.terms:
+        return dim
+    if dim.name is not None:
+        return values.get(dim.name, dim)
+    if not (names(dim) & values.keys()):
         return dim
     result = constant(dim.const)
     for atom, coefficient in dim.terms:

@@ -12,6 +12,8 @@ from fxrewrite.dsl.core import Call, Operand, Prim, Term, TorchCall
 
 def connected(texts: tuple[Any, ...], terms: tuple[Term, ...], named: tuple[tuple[str, Term], ...], item: Item) -> None:
     """RW207 where the outputs, and the parts that the text names, are two or more groups without a common value."""
+    if len(terms) == 1 and not named:
+        return
     groups: list[set[Any]] = []
     for term in terms:
         groups = _joined(groups, term)

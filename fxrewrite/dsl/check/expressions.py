@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 SCALARS = (Dtype, DtypeVar, Lit, Ref, Size, Apply)
+_ARGUMENTS = (*TERMS, Number, Nothing)  # what stands where one tensor does
 
 
 @define(eq=False, repr=False)
@@ -79,7 +80,7 @@ class Elaborator:
             return value
         if isinstance(value, Extern) and value.returned is None and value.written is None:
             raise Problem("RW220", f"{said(e)} is a list of tensors; one is needed here", e.span)
-        if isinstance(value, (*TERMS, Number, Nothing)):
+        if isinstance(value, _ARGUMENTS):
             return value
         if isinstance(value, Listed | Star):
             raise Problem(

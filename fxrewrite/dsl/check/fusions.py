@@ -12,7 +12,7 @@ from fxrewrite.dsl.check.connected import connected
 from fxrewrite.dsl.check.contradiction import possible
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.names import refuse_unused_parts
-from fxrewrite.dsl.check.places import names_in, outputs_span, parts_of
+from fxrewrite.dsl.check.places import names_in, outputs_span, parts_of, said_to_be_there
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.properties import properties
 from fxrewrite.dsl.check.rowwise import rowwise
@@ -51,7 +51,7 @@ def check_fusion(checker: Checker, f: syntax.Fusion) -> OpDef:
     elab = Elaborator(checker, item)
     ops.unique(checker, f.params)
     own = tuple(checker.signatures.attribute(p) for p in f.params.attributes)
-    item.own = {a.name: a for a in own}
+    item.own, item.there = {a.name: a for a in own}, said_to_be_there(f.requires)
     scope = Scope(item, f.span.file, matched=True)
     written = _operands(checker, f, item, scope)
     scope.add_parts(f.where)
@@ -131,12 +131,14 @@ def _used(checker: Checker, f: syntax.Fusion, item: Item, terms: tuple[Term, ...
     refuse_unused_parts(checker.places, f.where, said)
     everything = (terms, tuple(t for _, t in item.named))
     operands = {o.name for o in operands_of(everything)}
-    types = (t.type for t in walk(everything) if isinstance(t, Result | Operand))
-    mentioned = names_of((everything, conds)) | {n for t in types for n in _names_in_type(item.solver.type(t))}
     for p in f.params.operands:
         if p.name not in operands:
             place = checker.places.word(p.span, p.name)
             raise Problem("RW221", f"the definition of {f.name} does not use `{p.name}`", place, "remove it, or use it")
+    if not f.params.attributes:
+        return
+    types = (t.type for t in walk(everything) if isinstance(t, Result | Operand))
+    mentioned = names_of((everything, conds)) | {n for t in types for n in _names_in_type(item.solver.type(t))}
     for p in f.params.attributes:
         if p.name not in mentioned:
             place = checker.places.word(p.span, p.name)
@@ -240,11 +242,17 @@ def fusion_rule(checker: Checker, sig: OpDef, f: syntax.Fusion, pack: syntax.Pac
     args = tuple(Operand(o.name, o.type, o.optional, o.star) for o in sig.operands)
     call = Call(sig.name, args, tuple((a.name, Ref(a.name)) for a in sig.attributes), f.span)
     right = tuple(Result(call, i, r.type) for i, r in enumerate(sig.results))
-    elab, scope = ops.op_scope(checker, sig)
-    prefer = (*elab.conditions(f.prefer, scope.child(profit=True)), *checker.pack_prefer(pack))
+    prefer = (*_preferred(checker, sig, f), *checker.pack_prefer(pack))
     kept = tuple(t for b in f.where if b.kind == "keep" for t in b.targets)
     return RuleDef(
         sig.name, pack.name if pack else None, case.outputs, right, sig.operands, sig.attributes, case.named, kept,
         sig.requires, prefer, f.over, f.level, f.flag, (pack.stage if pack else None) or "fuse",
         f.contract or (pack.contract if pack else None), order, f.span, outputs_span(f.outputs),
     )  # fmt: skip
+
+
+def _preferred(checker: Checker, sig: OpDef, f: syntax.Fusion) -> tuple[Scalar, ...]:
+    if not f.prefer:
+        return ()
+    elab, scope = ops.op_scope(checker, sig)
+    return elab.conditions(f.prefer, scope.child(profit=True))

@@ -17,6 +17,8 @@ def tied(f: syntax.Fusion, sig: OpDef, ops: Mapping[str, OpDef]) -> Diagnostic |
 
     Calls of one op are meant to be alike, and so are an op and another that its definition uses.
     """
+    if not sig.attributes:
+        return None
     written = _written(f)
     calls = calls_of(tuple(t for case in sig.equations for t in case.outputs))
     for a in sig.attributes:
