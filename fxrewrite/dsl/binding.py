@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, cast
 
 from attrs import define
@@ -95,16 +96,45 @@ def bind_operands(op: OpDef, given: Sequence[Any], env: Env) -> None:
     rank or width. An element type (`f32[1]`) accepts any rank.
     """
     tensors: list[tuple[OperandInfo, Any]] = []
+    elements: list[list[tuple[OperandInfo, Any]]] = []  # of all lists, by their number
     for info, value in zip(op.operands, _complete(op, given)):
         env.operands[info.name] = value
-        if info.kind == "tensor":
-            tensors += [(info, v) for v in value] if info.star else [(info, value)] if value is not None else []
-    for info, value in tensors:
+        if info.star:
+            elements += [[] for _ in range(len(value) - len(elements))]
+            for j, v in enumerate(value):
+                elements[j].append((info, v))
+        elif info.kind == "tensor" and value is not None:
+            tensors.append((info, value))
+    for info, value in (*tensors, *(e for one in elements for e in one)):
         _bind_dtype(op, info, env.dtype_of(value), env)
+    _bind_sizes(op, tensors, env)
+    own = _sizes_of(op, True) - _sizes_of(op, False) - {a.name for a in op.attributes}
+    found = [_of_element(op, one, own, env) for one in elements]
+    for name in own:  # the sizes of each element: a list
+        env.stars[name] = tuple(f.get(name, UNKNOWN) for f in found)
+
+
+def _bind_sizes(op: OpDef, tensors: Iterable[tuple[OperandInfo, Any]], env: Env) -> None:
     equations = [e for info, value in tensors for e in _equations(op, info, value, env)]
     _solve(equations, env)
     for equation in equations:
         _confirm(op, equation, env)
+
+
+def _sizes_of(op: OpDef, star: bool) -> set[str]:
+    """The names of sizes in the types of operands: of lists, or of the others."""
+    shapes = [d for o in op.operands if o.star == star for d in o.type.shape or ()]
+    return {n for d in shapes for n in ([d.name] if isinstance(d, Star) else dims.names(d))}
+
+
+def _of_element(op: OpDef, element: list[tuple[OperandInfo, Any]], own: set[str], env: Env) -> dict[str, Any]:
+    """The sizes that one element of each list has for itself; what it says of others goes into `env`."""
+    inner = copy(env)
+    inner.dims, inner.stars = dict(env.dims), dict(env.stars)
+    _bind_sizes(op, element, inner)
+    env.dims.update({n: d for n, d in inner.dims.items() if n not in own})
+    env.stars.update({n: d for n, d in inner.stars.items() if n not in own})
+    return {n: inner.dims.get(n, inner.stars.get(n, UNKNOWN)) for n in own}
 
 
 def _complete(op: OpDef, given: Sequence[Any]) -> list[Any]:

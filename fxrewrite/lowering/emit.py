@@ -199,7 +199,7 @@ class Emitter:
         """The fake value of a result: that of a node which it replaces where that is of this type, else a new one."""
         if star:
             count = len(next(n for n in nodes if isinstance(n, list)))
-            return [self.fake_one(t, like) for _ in range(count)]
+            return [self.fake_one(t.of_element(j), like) for j in range(count)]
         if t.layout == "row":
             for o in self.plan.outputs:
                 val = o.node.meta["val"]

@@ -150,10 +150,10 @@ def as_written(number: float) -> float:
 
 
 def _fits(result: Any, name: str, type_: ResultType) -> None:
-    for node in result if isinstance(result, list) else [result]:
-        val = node.meta["val"]
-        if val.dtype != type_.dtype or dims_of(val) != type_.shape:
-            got, want = _type_text(val.dtype, dims_of(val)), _type_text(type_.dtype, type_.shape)
+    for j, node in enumerate(result if isinstance(result, list) else [result]):
+        val, wanted = node.meta["val"], type_.of_element(j)
+        if val.dtype != wanted.dtype or dims_of(val) != wanted.shape:
+            got, want = _type_text(val.dtype, dims_of(val)), _type_text(wanted.dtype, wanted.shape)
             raise NotServed(f"its result `{name}` is {got}, not {want}")
 
 

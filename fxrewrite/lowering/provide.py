@@ -128,7 +128,8 @@ def _types(op: OpDef, val: Any, attributes: dict[str, Any]) -> Iterator[ResultTy
         layout = result.type.layout
         tensor = one if isinstance(one, torch.Tensor) else one[0]
         named = attributes.get(layout.name, "row") if isinstance(layout, Ref) else layout
-        yield ResultType(tensor.dtype, dims_of(tensor), named)
+        shapes = None if isinstance(one, torch.Tensor) else tuple(map(dims_of, one))
+        yield ResultType(tensor.dtype, dims_of(tensor), named, shapes)
 
 
 def _pairs(node: Node, result: Any) -> Iterator[tuple[Node, Node]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from fxrewrite.dsl.binding import EvaluationError, bind_operands
 from fxrewrite.dsl.core import OpDef, Ref
@@ -21,11 +21,18 @@ from fxrewrite.patterns.values import dims_of
 
 @frozen
 class ResultType:
-    """A result of an emitted op: ints or sympy expressions, and how it is stored."""
+    """A result of an emitted op: ints or sympy expressions, and how it is stored. `shapes`: of the elements of a list,
+    where these differ.
+    """
 
     dtype: torch.dtype
     shape: tuple[Any, ...]
     layout: str
+    shapes: tuple[tuple[Any, ...], ...] | None = None
+
+    def of_element(self, j: int) -> ResultType:
+        """The type of an element of a list."""
+        return self if self.shapes is None else evolve(self, shape=self.shapes[j], shapes=None)
 
 
 def result_types(
@@ -48,10 +55,13 @@ def result_types(
     for i, r in enumerate(op.results):
         shape = sizes(r.type.shape, env) if r.type.shape is not None else UNKNOWN
         dtype = value(r.type.dtype, env) if r.type.dtype is not None else UNKNOWN
-        if shape is UNKNOWN and evaluated is not None and not r.star:
-            shape = dims_of(evaluated()[i])
+        shapes = None
+        if shape is UNKNOWN and evaluated is not None:
+            found: Any = evaluated()[i]
+            shapes = tuple(map(dims_of, found)) if r.star else None
+            shape = () if r.star else dims_of(found)
         if shape is UNKNOWN or dtype is UNKNOWN:
             raise EvaluationError(f"the type of result `{r.name}` of {op.name} is not known here")
         layout = env.attributes.get(r.type.layout.name, "row") if isinstance(r.type.layout, Ref) else r.type.layout
-        out.append(ResultType(to_graph(dtype), stored_shape(shape, layout), layout))
+        out.append(ResultType(to_graph(dtype), stored_shape(shape, layout), layout, shapes))
     return out

@@ -43,6 +43,7 @@ from fxrewrite.patterns.further import find_further
 from fxrewrite.patterns.groups import Groups
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, extern_name
+from fxrewrite.patterns.members import Members
 from fxrewrite.patterns.normal import Normal
 from fxrewrite.patterns.sizes import allowed_dtypes
 from fxrewrite.patterns.state import Next, Slots, State, Step, lookup
@@ -84,7 +85,7 @@ def _torch_op_if_any(path: str) -> torch._ops.OpOverload | None:
 class Pattern:
     """A compiled left side: `anchor` matches the first output; `outputs` are all of them, as written.
 
-    `each`: the list part, where there is one. `operands`, `attributes`: what a match binds, in this order.
+    `members`: of an `each`, where there is one. `operands`, `attributes`: what a match binds, in this order.
     """
 
     name: str
@@ -98,8 +99,7 @@ class Pattern:
     pins: tuple[tuple[str, Any], ...]
     named: tuple[Term, ...]
     machine: dict[str, Any] = field(factory=dict)
-    each: Each | None = None
-    element: Step | None = None
+    members: Members | None = None
     keys: frozenset[tuple[str, str | None]] = frozenset()
     dtypes: frozenset[Any] | None = None
     numbers: tuple[tuple[int, float], ...] = ()
@@ -143,8 +143,9 @@ def compile_pattern(
         named, machine, keys=frozenset(keys(first)), dtypes=result_dtypes(first, attributes), numbers=numbers(first),
     )  # fmt: skip
     if isinstance(normals[0], Each):
-        pattern.each = normals[0]
-        pattern.element = compiler.term(normals[0], lambda s: True)
+        pattern.members = Members.make(
+            normals[0], slots, compiler.term, lambda t, s: s.sweep.construct(pattern, t, s), operands
+        )
     cell.append(pattern)
     return pattern
 

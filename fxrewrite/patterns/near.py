@@ -116,7 +116,7 @@ def _root_miss(sweep: Sweep, pattern: Pattern, v: Value) -> Event:
     if problems:
         reason, expected, found = problems[0]
         return _event(rule, node, reason, text(expected), text(found), rule.left_span, depth=COMPLETE)
-    if pattern.each is not None and trace.depth < 0:
+    if pattern.members is not None and trace.depth < 0:
         return _event(rule, node, "other op", "two or more values of one form", "one", rule.left_span)
     about = trace.found.nodes[:1] if isinstance(trace.found, Value) else ()
     return _event(
@@ -209,7 +209,7 @@ def _readers(nodes: list[Any]) -> list[Any]:
 
 def _undetermined(sweep: Sweep, pattern: Pattern, s: State) -> Problem | None:
     """The first further output that what the first one binds does not lead to."""
-    for term in pattern.outputs[1:] if pattern.each is None else ():
+    for term in pattern.outputs[1:] if pattern.members is None else ():
         if not isinstance(construct(sweep, pattern, term, s), Value):
             return "other op", expected_text(term), "no value that the first output determines"
     return None

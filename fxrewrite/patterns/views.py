@@ -14,7 +14,6 @@ from attrs import define
 
 from fxrewrite.dsl.core import (
     NO_DEFAULT,
-    Each,
     OpDef,
     RuleDef,
 )  # fmt: skip
@@ -24,9 +23,11 @@ from fxrewrite.patterns.construct import complete, construct
 from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.dtypes import to_graph
 from fxrewrite.patterns.effects import Effects
-from fxrewrite.patterns.fitting import Problem, attribute_fits, fits
+from fxrewrite.patterns.fitting import Problem, attribute_fits, fits, fits_type
 from fxrewrite.patterns.forms import Library, Pattern
+from fxrewrite.patterns.further import names
 from fxrewrite.patterns.guards import SiteEnv, same
+from fxrewrite.patterns.members import Members
 from fxrewrite.patterns.replicated import Replicated
 from fxrewrite.patterns.sizes import possible_rank, settle
 from fxrewrite.patterns.state import UNSET, State, lookup
@@ -254,9 +255,8 @@ class Sweep:
             return s.emit(pattern, s)
         mark = len(s.trail)
         if self.check(pattern, s) is None:
-            first = pattern.normal(pattern.outputs[0])
-            if isinstance(first, Each):
-                self._emit_each(pattern, s, first)
+            if pattern.members is not None:
+                self._emit_each(pattern, pattern.members, s)
             else:
                 outputs = complete(self, pattern, s, s.anchor)
                 if outputs is not None:
@@ -286,36 +286,25 @@ class Sweep:
             )
         )  # fmt: skip
 
-    def _emit_each(self, pattern: Pattern, s: State, each: Each) -> None:
+    def _emit_each(self, pattern: Pattern, members: Members, s: State) -> None:
         """All values of the form of an `each`, in graph order: anchored at the first of them."""
-        body: Any = each.body
-        at_view = pattern.slots(("call", body.call))
-        view: View = s.v[at_view]
-        members: list[tuple[Value, dict[str, Any]]] = []
-        own = [pattern.slots.index[n] for n in each.lists]
-        inner = [pattern.slots.of_term(body), at_view, *own]
-        saved = [s.v[i] for i in inner]
-        for sibling in list(self.by_arg.get((view.op.name, view.args[0]), ())):
-            for i in inner:
-                s.v[i] = UNSET
-            value = sibling.results[body.index]
-            mark = len(s.trail)
-            if pattern.element is not None and pattern.element(value, s) and all(m[0] is not value for m in members):
-                members.append((value, {n: s.v[pattern.slots.index[n]] for n in each.lists}))
-            s.undo(mark)
-        for i, x in zip(inner, saved, strict=True):
-            s.v[i] = x
-        members = sorted((m for m in members if m[0].nodes or m[0].source is not None), key=lambda m: m[0].n)
-        if len(members) < 2 or members[0][0] is not s.anchor:
+        elements = [o for o in pattern.operands if o.name in members.lists]
+
+        def fits(s: State) -> bool:
+            bound = [(o, s.v[pattern.slots.index[o.name]]) for o in elements]
+            return all(type(x) is not Value or fits_type(pattern, o, x, s) is None for o, x in bound)
+
+        found = members.find(s, fits)
+        outputs = None if found is None else complete(self, pattern, s, found[0])
+        if found is None or outputs is None:
             return
-        outputs = complete(self, pattern, s, [m[0] for m in members])
-        if outputs is not None:
-            lists = {n: [m[1][n] for m in members] for n in each.lists}
-            for n in each.lists:
-                s.v[pattern.slots.index[n]] = tuple(lists[n])
+        saved = list(s.v)
+        for n, values in found[1].items():
+            s.v[members.lists[n]] = values
+        env = self.env(pattern, s)
+        if all(env.holds(g) is True for g in pattern.guards if names(g) & members.lists.keys()):
             self._add_match(pattern, s, outputs)
-            for i, x in zip(inner, saved, strict=True):
-                s.v[i] = x
+        s.v[:] = saved
 
     # ---- guards
 
