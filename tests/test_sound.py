@@ -196,3 +196,36 @@ def test_an_operand_that_comes_out_as_it_is_is_copied_where_it_is_seen(fn: Any) 
     gm = make_fx_graph(fn, (x,))
     assert rewrite_checked(gm, pass_).fired == {"twice": 1}
     assert all(o.untyped_storage().data_ptr() != x.untyped_storage().data_ptr() for o in run(gm))
+
+
+EACH = """
+op scaled_by(x: f32[*B, D], s: f32[*B, D]) -> f32[*B, D] = x * s
+fusion each_scaled(x: f32[*B, D], y: f32[*B, D], *s: f32[*B, D]) = *q where n = x - y, each q = scaled_by(n, s)
+"""
+
+
+def test_an_operand_that_is_an_output_of_the_same_site_is_a_cycle() -> None:
+    def fn(x: Tensor, y: Tensor) -> Tensor:
+        n = x - y
+        return n * (n * n)
+
+    pass_ = make_pass(make_config([_pack(EACH)], providers=["op"], strict=True))
+    done = rewrite_checked(make_fx_graph(fn, (torch.randn(4, 8), torch.randn(4, 8))), pass_)
+    assert [e.reason for e in done.log.missed("each_scaled")] == ["cycle"]
+
+
+SHARED = """
+fusion quotient(x: f32[*B, D], y: f32[*B, D], z: f32[*B, D]) = (x + y) / z
+rule kept(x: f32[*B, D], y: f32[*B, D], z: f32[*B, D]): n / z => quotient(x, y, z) where keep n = x + y
+fusion sum_squared(x: f32[*B, D], y: f32[*B, D]) = t * t where t = x + y
+"""
+
+
+def test_a_value_that_was_shared_is_free_once_another_rule_has_taken_its_user() -> None:
+    def fn(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        n = x + y
+        return n / z, n * n
+
+    pass_ = make_pass(make_config([_pack(SHARED)], providers=["op"], strict=True))
+    done = rewrite_checked(make_fx_graph(fn, tuple(torch.randn(4, 8) for _ in range(3))), pass_)
+    assert done.fired == {"kept": 1, "sum_squared": 1}

@@ -197,10 +197,19 @@ class Run:
             self._host(winners)
             done = {id(f) for f, _ in self.fired}
             remaining = [p.found for p in plans if id(p.found) not in done and id(p.found) not in self.refused]
+            if len(self.fired) > before:
+                remaining += self._freed()
             if not remaining or (len(self.fired) == before and len(winners) == len(plans)):
                 break
         for found in remaining:
             self.refused.setdefault(id(found), (found, Refusal("eaten by", LARGER)))
+
+    def _freed(self) -> list[Found]:
+        """Matches that were refused for a user outside them, which may have gone since: they are planned again."""
+        shared = [f for f, refusal in self.refused.values() if refusal.reason == "shared value"]
+        for f in shared:
+            del self.refused[id(f)]
+        return shared
 
     def _plans(self, found: list[Found]) -> list[Plan]:
         plans: list[Plan] = []
