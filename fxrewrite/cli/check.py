@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
 from fxrewrite.cli.exits import FINDINGS, MISUSE, UNREADABLE
+from fxrewrite.cli.folders import expanded
 from fxrewrite.dsl import packs
 from fxrewrite.dsl.annotations import as_annotations
 from fxrewrite.dsl.core import Program
@@ -41,7 +40,7 @@ def command(
     Files are checked together, beside the vocabulary and the packs that they `use`. The exit code is 1 where something
     is wrong, 2 where a file cannot be read.
     """
-    named = _expanded(files) or list(packs.shipped())
+    named = expanded(files, packs.shipped()) or list(packs.shipped())
     if rule is not None:
         from fxrewrite.cli.conclusions import explain
 
@@ -73,21 +72,6 @@ def _formatted(how: str, named: Sequence[str], program: Program, found: Sequence
 
         return json.dumps(as_sarif(found, version("fxrewrite")), indent=2)
     return as_annotations(found) if how == "github" else as_text(named, program, found)
-
-
-def _expanded(files: tuple[str, ...]) -> list[str]:
-    """The files of folders in place of the folders."""
-    out: list[str] = []
-    for name in files:
-        folder = Path(name)
-        if not os.path.isdir(name) or name in packs.shipped():
-            out.append(name)
-            continue
-        inside = sorted(str(p) for p in folder.rglob("*" + packs.SUFFIX))
-        if not inside:
-            raise click.UsageError(f"the folder {name} holds no {packs.SUFFIX} file")
-        out += inside
-    return out
 
 
 def as_text(named: Sequence[str], program: Program, found: Sequence[Diagnostic]) -> str:

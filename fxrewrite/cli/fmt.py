@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from difflib import unified_diff
@@ -14,10 +13,11 @@ import click
 from attrs import evolve, frozen
 
 from fxrewrite.cli.exits import FINDINGS, MISUSE, UNREADABLE
+from fxrewrite.cli.folders import expanded
 from fxrewrite.cli.replace import replace
 from fxrewrite.dsl.diagnostics import Diagnostic
 from fxrewrite.dsl.format import Unfaithful, format_text
-from fxrewrite.dsl.sources import SUFFIX, Source, read
+from fxrewrite.dsl.sources import Source, read
 from fxrewrite.dsl.syntax import Span
 
 SCHEMA = 1  # of the JSON object; it grows only by new members
@@ -62,7 +62,7 @@ def command(files: tuple[str, ...], check: bool, diff: bool, as_json: bool) -> N
     is wrong, or would change under --check or --diff; 2 where one cannot be read or written.
     """
     dry = check or diff
-    outcomes = [_formatted(name) for name in _expanded(files)]
+    outcomes = [_formatted(name) for name in expanded(files, (STDIN,))]
     if not dry:
         outcomes = [_written(outcome) for outcome in outcomes]
     if as_json:
@@ -70,20 +70,6 @@ def command(files: tuple[str, ...], check: bool, diff: bool, as_json: bool) -> N
     else:
         _say(outcomes, dry, diff)
     sys.exit(_exit_code(outcomes, dry))
-
-
-def _expanded(files: Sequence[str]) -> list[str]:
-    """The files of folders in place of the folders, each once."""
-    out: dict[str, None] = {}
-    for name in files:
-        if name == STDIN or not os.path.isdir(name):
-            out[name] = None
-            continue
-        inside = sorted(str(path) for path in Path(name).rglob("*" + SUFFIX))
-        if not inside:
-            raise click.UsageError(f"the folder {name} holds no {SUFFIX} file")
-        out |= dict.fromkeys(inside)
-    return list(out)
 
 
 # ---- one file

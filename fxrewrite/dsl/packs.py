@@ -101,28 +101,29 @@ def parsed(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
 
 
 def _check(given: Sequence[Pack], schemas: Schemas | None = None) -> Checked:
+    base = vocabulary() if schemas is None else None
+    return _checked(given, base, schemas)[0]
+
+
+def check_and_tell(packs: Iterable[Pack]) -> tuple[Program, list[Diagnostic], Origins]:
+    """The program of `packs`, what is wrong with them, and what the derived guards of each item come from."""
+    found, origins = _checked(list(packs))
+    return found.program, list(found.diagnostics), origins
+
+
+def _checked(
+    given: Sequence[Pack], base: Base | None = None, schemas: Schemas | None = None
+) -> tuple[Checked, Origins]:
+    """The program of `given` and the origins of guards. The vocabulary is checked with it where it is not `base`."""
     from fxrewrite.dsl.check.program import check
 
     files, wrong = _files(given)
     used, more, uses = used_files(files)
     names = {f.path for f in (*used, *files)}
-    base = vocabulary() if schemas is None else None
     below = () if base else [parsed(s)[0] for s in sources.vocabulary_sources()]
     fires = [f.path for f in files]
-    program, found = check((*below, *used, *files), fires, lambda: _names_elsewhere(names), base, schemas)
-    return Checked(program, tuple(_in_order(program, (*wrong, *more, *found))), uses)
-
-
-def check_and_tell(packs: Iterable[Pack]) -> tuple[Program, list[Diagnostic], Origins]:
-    """The program of `packs`, what is wrong with them, and what the derived guards of each item come from."""
-    from fxrewrite.dsl.check.program import check_and_tell as tell
-
-    files, wrong = _files(list(packs))
-    used, more, _ = used_files(files)
-    words = [parsed(s)[0] for s in sources.vocabulary_sources()]
-    names = {f.path for f in (*used, *files)}
-    program, found, origins = tell((*words, *used, *files), [f.path for f in files], lambda: _names_elsewhere(names))
-    return program, _in_order(program, (*wrong, *more, *found)), origins
+    program, found, origins = check((*below, *used, *files), fires, lambda: _names_elsewhere(names), base, schemas)
+    return Checked(program, tuple(_in_order(program, (*wrong, *more, *found))), uses), origins
 
 
 def _in_order(program: Program, diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:

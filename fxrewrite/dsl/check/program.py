@@ -274,26 +274,18 @@ def check(
     elsewhere: Callable[[], dict[str, str]] = dict[str, str],
     base: Base | None = None,
     schemas: Schemas | None = None,
-) -> tuple[Program, list[Diagnostic]]:
+) -> tuple[Program, list[Diagnostic], dict[syntax.Span, dict[Scalar, Origin]]]:
     """Check files together, after those of `base`.
 
     `firing`: the paths whose rules fire (all where None); of the others only the names are visible. `elsewhere`: names
     of packs that are not among the files, with their pack, for hints. `schemas`: those of torch ops, with notes on
-    every file (None: the snapshot, with notes on what fires). Returns the program of what could be checked, and the
-    diagnostics of the rest, in no order.
+    every file (None: the snapshot, with notes on what fires). Returns the program of what could be checked, the
+    diagnostics of the rest, in no order, and what the derived guards of each item of the files come from.
     """
     files = list(files)
     fires = {f.path for f in files} if firing is None else set(firing)
-    _, program, diagnostics = _checked(files, fires, elsewhere, base, schemas)
-    return program, diagnostics
-
-
-def check_and_tell(
-    files: Iterable[syntax.File], firing: Iterable[str], elsewhere: Callable[[], dict[str, str]]
-) -> tuple[Program, list[Diagnostic], dict[syntax.Span, dict[Scalar, Origin]]]:
-    """Check files, and say of each item what its derived guards come from."""
-    checker, program, found = _checked(list(files), set(firing), elsewhere, None, Snapshot())
-    return program, found, checker.origins
+    checker, program, diagnostics = _checked(files, fires, elsewhere, base, schemas)
+    return program, diagnostics, checker.origins
 
 
 def check_base(parsed: Iterable[tuple[syntax.File, Iterable[Diagnostic]]]) -> Base:
