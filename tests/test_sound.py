@@ -211,7 +211,7 @@ def test_an_operand_that_is_an_output_of_the_same_site_is_a_cycle() -> None:
 
     pass_ = make_pass(make_config([_pack(EACH)], providers=["op"], strict=True))
     done = rewrite_checked(make_fx_graph(fn, (torch.randn(4, 8), torch.randn(4, 8))), pass_)
-    assert [e.reason for e in done.log.missed("each_scaled")] == ["cycle"]
+    assert "cycle" in [e.reason for e in done.log.missed("each_scaled")] and not done.fired
 
 
 SHARED = """
