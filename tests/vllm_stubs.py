@@ -351,7 +351,7 @@ def declare() -> tuple[torch.library.Library, ...]:
             continue
         library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
         library.impl(name, _returning(schema, kernel), "CompositeExplicitAutograd")
-        torch.library.register_fake(qualified, _returning(schema, kernel), lib=library)
+        torch.library.register_fake(qualified, kernel if _returns(schema) else _nothing, lib=library)
     return tuple(libraries.values())
 
 
@@ -361,9 +361,17 @@ def _exists(namespace: str, name: str) -> bool:
     return found is not None and (overload or "default") in found.overloads()
 
 
+def _returns(schema: str) -> bool:
+    return not schema.endswith("-> ()")
+
+
+def _nothing(*args: Any, **named: Any) -> None:
+    """On fake tensors there is nothing to write."""
+
+
 def _returning(schema: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel; an op that only writes returns nothing."""
-    if not schema.endswith("-> ()"):
+    if _returns(schema):
         return kernel
 
     def write(*args: Any, **named: Any) -> None:

@@ -15,6 +15,8 @@ from fxrewrite.patterns.guards import SiteEnv, same
 from fxrewrite.patterns.state import POP, UNSET, Slots, State, bind
 from fxrewrite.patterns.values import Symbol, Value, constant_key
 
+ITEM = "item"  # of a list, by its number
+
 
 class Constants:
     """Compiles the scalars of one pattern."""
@@ -49,6 +51,8 @@ class Constants:
         if isinstance(x, Apply) and x.op == "group.name" and isinstance(x.args[0], Ref):
             at = self.slots(x.args[0].name)
             return lambda v, s: type(v) is str and bind(s, at, s.sweep.table.groups.named(v))
+        if isinstance(x, Apply) and x.op == ITEM and isinstance(x.args[0], Ref) and isinstance(x.args[1], Lit):
+            return self.item(x.args[0].name, x.args[1].value)
         return self.computed(x)
 
     def size(self, dim: dims.Dim) -> Callable[[Any, State], bool]:
@@ -95,6 +99,16 @@ class Constants:
 
         def unify(v: Any, s: State) -> bool:
             return isinstance(v, tuple) and len(v) == len(parts) and all(p(x, s) for p, x in zip(parts, v, strict=True))
+
+        return unify
+
+    def item(self, name: str, i: int) -> Callable[[Any, State], bool]:
+        """One item of a list attribute: noted until all of them are known (`fitting.implied`)."""
+        at, whole = self.slots((ITEM, name, i)), self.slots(name)
+
+        def unify(v: Any, s: State) -> bool:
+            have = s.v[whole]
+            return bind(s, at, plain(v)) if have is UNSET else i < len(have) and same(have[i], plain(v))
 
         return unify
 

@@ -13,6 +13,7 @@ import torch
 from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import Dtype, DtypeVar, OpDef, OperandInfo, Ref, Size
 from fxrewrite.dsl.dims import Star
+from fxrewrite.patterns.constants import ITEM
 from fxrewrite.patterns.dtypes import DTYPES, NAMES, to_graph
 from fxrewrite.patterns.forms import Pattern
 from fxrewrite.patterns.sizes import known
@@ -88,6 +89,20 @@ def _fits_dim(pattern: Pattern, dim: Any, size: Any, s: State) -> bool:
     if remainder != 0:
         return False
     return bind(s, pattern.slots("dim:" + name), numerator // divisor if divisor != 1 else numerator)
+
+
+def implied(pattern: Pattern, name: str, s: State) -> Any:
+    """An attribute that nothing gives by its name: the list of the items that are given, or a size of the first result;
+    UNSET where neither is.
+    """
+    index = pattern.slots.index
+    items = sorted(key[2] for key in index if isinstance(key, tuple) and key[:2] == (ITEM, name))
+    found = tuple(s.v[index[ITEM, name, i]] for i in items)
+    if items:
+        return UNSET if UNSET in found or items != list(range(len(items))) else found
+    shape = pattern.owner.results[0].type.shape if isinstance(pattern.owner, OpDef) else None
+    axes = [a for a, d in enumerate(shape or (), -len(shape or ())) if not isinstance(d, Star) and d.name == name]
+    return s.anchor.shape[axes[0]] if axes and -axes[0] <= len(s.anchor.shape) else UNSET
 
 
 def attribute_fits(a: Any, value: Any) -> Problem | None:

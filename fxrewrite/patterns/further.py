@@ -10,7 +10,7 @@ from typing import Any
 
 from fxrewrite.dsl.check.terms import walk
 from fxrewrite.dsl.core import Choose, Dtype, Each, Either, Extern, OneOf, Operand, Prim, Ref, Result, Taken
-from fxrewrite.patterns.state import Next, Slots, State, Step
+from fxrewrite.patterns.state import Next, Slots, State, Step, miss
 from fxrewrite.patterns.values import Value
 
 
@@ -135,9 +135,10 @@ def _choice(finder: Finder, step: Step, at: int, before: list[int]) -> Next:
 
     def choose(s: State) -> bool:
         taken = {id(s.anchor), *(id(s.v[j]) for j in before)}
-        for v in finder.candidates(s):
-            if id(v) in taken:
-                continue
+        candidates = [v for v in finder.candidates(s) if id(v) not in taken]
+        if not candidates:
+            return miss(s, finder.term, "no value above what is bound", "other op")
+        for v in candidates:
             mark = len(s.trail)
             s.v[at] = v
             s.trail.append(at)

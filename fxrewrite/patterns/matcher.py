@@ -33,6 +33,7 @@ from fxrewrite.dsl.core import (
     Wild,
 )  # fmt: skip
 from fxrewrite.dsl.scalars import UNKNOWN
+from fxrewrite.dsl.wording import said
 from fxrewrite.patterns.arguments import overload_name
 from fxrewrite.patterns.constants import Constants
 from fxrewrite.patterns.dtypes import DTYPES
@@ -489,6 +490,9 @@ class Default:
 
     def __init__(self, value: Any):
         self.value = value
+
+    def __str__(self) -> str:
+        return said(self.value)
 
 
 class SchemaMismatch(Exception):

@@ -23,7 +23,7 @@ from fxrewrite.patterns.construct import complete, construct
 from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.dtypes import to_graph
 from fxrewrite.patterns.effects import Effects
-from fxrewrite.patterns.fitting import Problem, attribute_fits, fits, fits_type
+from fxrewrite.patterns.fitting import Problem, attribute_fits, fits, fits_type, implied
 from fxrewrite.patterns.forms import Library, Pattern
 from fxrewrite.patterns.further import names
 from fxrewrite.patterns.guards import SiteEnv, same
@@ -323,6 +323,7 @@ class Sweep:
             if v[at] is UNSET:
                 dim = index.get("dim:" + a.name)
                 known = UNSET if dim is None else v[dim]
+                known = implied(pattern, a.name, s) if known is UNSET else known
                 if known is UNSET and a.default is NO_DEFAULT:
                     continue
                 v[at] = known if known is not UNSET else to_graph(a.default)
