@@ -8,9 +8,22 @@ from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check import conditions
 from fxrewrite.dsl.check.builtins import DTYPES
 from fxrewrite.dsl.check.problem import Problem, closest
-from fxrewrite.dsl.check.scope import Scope
+from fxrewrite.dsl.check.scope import Item, Scope
 from fxrewrite.dsl.check.signatures import check_attribute, check_size
-from fxrewrite.dsl.core import NO_DEFAULT, Apply, Attribute, Dtype, DtypeVar, Lit, OpDef, Ref, Scalar, Size, Wild
+from fxrewrite.dsl.core import (
+    NO_DEFAULT,
+    Apply,
+    Attribute,
+    Dtype,
+    DtypeVar,
+    Lit,
+    OpDef,
+    Operand,
+    Ref,
+    Scalar,
+    Size,
+    Wild,
+)
 from fxrewrite.dsl.diagnostics import Related
 
 if TYPE_CHECKING:
@@ -39,8 +52,27 @@ def value(elab: Elaborator, op: OpDef, a: Attribute, e: syntax.Call, scope: Scop
     """The value of one attribute at a call."""
     written = next((k for k in e.kwargs if k.name == a.name), None)
     if written is not None:
-        return _written(elab, op, a, written, scope)
-    return _captured(elab, op, a, e, scope) if scope.matched else _carried(elab, op, a, e, scope)
+        found, at = _written(elab, op, a, written, scope), written.value.span
+    else:
+        found = _captured(elab, op, a, e, scope) if scope.matched else _carried(elab, op, a, e, scope)
+        at = e.func_span or e.span
+    absent = None if a.optional else may_be_none(elab.item, found, scope)
+    if absent is not None:
+        message = f"`{a.name}` of {op.name} may not be `none`, and `{absent}` may"
+        raise Problem("RW307", message, at, f"write `when {absent} != none`, or `requires {absent} != none` in a rule")
+    return found
+
+
+def may_be_none(item: Item, value: Any, scope: Scope) -> str | None:
+    """The name of an attribute or operand that may be `none` where nothing says that it is there."""
+    if isinstance(value, Operand):
+        return value.name if value.optional else None
+    if not isinstance(value, Ref):
+        return None
+    source = item.own.get(value.name) or item.captured.get(value.name)
+    if source is None or not source.optional or value.name in item.there:
+        return None
+    return None if value.name in scope.present else value.name
 
 
 def _captured(elab: Elaborator, op: OpDef, a: Attribute, e: syntax.Call, scope: Scope) -> Scalar:

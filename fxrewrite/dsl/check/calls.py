@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fxrewrite.dsl import dims, syntax
-from fxrewrite.dsl.check import arguments, build, defs, elsewhere, kinds, natives, op_calls, torch_calls, typing
+from fxrewrite.dsl.check import (
+    arguments,
+    attributes,
+    build,
+    defs,
+    elsewhere,
+    kinds,
+    natives,
+    op_calls,
+    torch_calls,
+    typing,
+)
 from fxrewrite.dsl.check.builtins import (
     ATEN,
     BUILTINS,
@@ -239,8 +251,9 @@ def torch_call(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> 
         return builtin(elab, syntax.Call(e.span, known, e.args, e.kwargs, False, e.func_span), scope, first)
     args = tuple(torch_value(v) for v in arguments.positional(elab, e, scope, first))
     kwargs = tuple((k.name, torch_value(elab.one(k.value, scope))) for k in e.kwargs)
-    given = [torch_calls.Given(t, v) for t, v in zip(arguments.texts(e, len(args)), args)]
-    given += [torch_calls.Given(k, v, k.name) for k, (_, v) in zip(e.kwargs, kwargs)]
+    absent = partial(attributes.may_be_none, elab.item, scope=scope)
+    given = [torch_calls.Given(t, v, absent=absent(v)) for t, v in zip(arguments.texts(e, len(args)), args)]
+    given += [torch_calls.Given(k, v, k.name, absent=absent(v)) for k, (_, v) in zip(e.kwargs, kwargs)]
     called = torch_calls.TorchOp(e.func, e.func_span or e.span, tuple(given), e.rest)
     count = torch_calls.returned(elab, called)
     made = elab.item.intern(TorchCall(e.func, args, kwargs, e.rest, e.span))

@@ -126,3 +126,13 @@ def parts_of(e: Any) -> tuple[Any, ...]:
 @cache
 def _parts(kind: type[syntax.Node]) -> tuple[str, ...]:
     return tuple(a.name for a in attrs.fields(kind) if a.name not in ("span", "func_span"))
+
+
+def said_to_be_there(requires: tuple[syntax.Expr, ...]) -> frozenset[str]:
+    """The names of which one of these says `x != none`."""
+    return frozenset(
+        e.first.name
+        for e in requires
+        if isinstance(e, syntax.Compare) and isinstance(e.first, syntax.Var) and len(e.rest) == 1
+        and e.rest[0][0] == "!=" and isinstance(e.rest[0][1], syntax.NoneLit)
+    )  # fmt: skip

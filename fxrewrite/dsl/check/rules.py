@@ -14,7 +14,7 @@ from fxrewrite.dsl.check.contradiction import possible
 from fxrewrite.dsl.check.effects import check_effects, replicated_guards
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.names import refuse_unused_parts
-from fxrewrite.dsl.check.places import called_in, names_in, outputs_span, parts_of
+from fxrewrite.dsl.check.places import called_in, names_in, outputs_span, parts_of, said_to_be_there
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.samples import check_samples
 from fxrewrite.dsl.check.scope import Item, Scope
@@ -52,7 +52,7 @@ def check_rule(checker: Checker, r: syntax.Rule, pack: syntax.Pack | None, order
     used_once(checker, r)
     item = Item(r.name or "this rule", checker.places, r.span)
     elab = Elaborator(checker, item)
-    item.lists = list_names(r)
+    item.lists, item.there = list_names(r), said_to_be_there(r.requires)
     right_only = right_names(r)
     left_scope = _left_scope(checker, r, item, right_only)
     fusions.given_equations(elab, r.requires, left_scope)
@@ -185,17 +185,11 @@ def _single_names(e: Any) -> set[str]:
 def _optional_operands(elab: Elaborator, r: syntax.Rule, right: Scope) -> None:
     """An operand that may be `none` on the left is one on the right too, but where `requires` says that it is there."""
     item = elab.item
-    there = {
-        e.first.name
-        for e in r.requires
-        if isinstance(e, syntax.Compare) and isinstance(e.first, syntax.Var) and len(e.rest) == 1
-        and e.rest[0][0] == "!=" and isinstance(e.rest[0][1], syntax.NoneLit)
-    }  # fmt: skip
     for name, uses in item.uses.items():
         operand = right.names.get(name, item.bound.get(name))
         if not isinstance(operand, Operand) or name not in item.types or not all(u.optional for u in uses):
             continue
-        if name in there:
+        if name in item.there:
             item.needs(operand)
         else:
             right.names[name] = evolve(operand, optional=True)

@@ -59,7 +59,8 @@ class Item:
     place. `types`: what is known of operands without a written type. `bound`: names that the left side of a rule binds;
     `lists`: those that an `each` binds; `numbers` and `tensors`: how each was used. `uses`: how calls use operands.
     `mentioned`: dims that the text names and nothing declares; `callee_dims`: what such a name is to the called ops.
-    `texts`: operands of type str. `nesting`: how deep the fusions that it expands lie in each other.
+    `texts`: operands of type str. `there`: names that `requires` says are not `none`. `nesting`: how deep the fusions
+    that it expands lie in each other.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Item:
     mentioned: dict[str, Span] = field(factory=dict[str, Span])
     callee_dims: dict[str, list[tuple[str, Dim]]] = field(factory=dict[str, list[tuple[str, Dim]]])
     texts: set[str] = field(factory=set[str])
+    there: frozenset[str] = frozenset()
     nesting: int = 0
     returns: Returns = field(factory=Returns)
 

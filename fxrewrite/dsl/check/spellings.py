@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from attrs import define, field
 
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check import arguments, calls, conditions, names, operand_pins, packing
+from fxrewrite.dsl.check.attributes import may_be_none
 from fxrewrite.dsl.check.contradiction import never
 from fxrewrite.dsl.check.expressions import Elaborator
 from fxrewrite.dsl.check.places import Places, outputs_span
@@ -226,9 +228,10 @@ class _BoundCall:
         """The call with the text of each argument."""
         call, at = self.call, self.elab.places.word(self.call.span, self.call.func)
         texts = arguments.texts(call, len(args))
-        given = [Given(t, v, mark=_mark(t)) for t, v in zip(texts, args)]
+        absent = partial(may_be_none, self.elab.item, scope=self.scope)
+        given = [Given(t, v, mark=_mark(t), absent=absent(v)) for t, v in zip(texts, args)]
         named = {k.name: k for k in call.kwargs} | {s.name: s.slot for s in call.slots}
-        given += [Given(named[n], v, n, _mark(named[n])) for n, v in kwargs]
+        given += [Given(named[n], v, n, _mark(named[n]), absent(v)) for n, v in kwargs]
         return TorchOp(call.func, at, tuple(given), call.rest, tuple(r.name for r in self.op.results))
 
     def results(self, made: TorchCall) -> list[Term]:

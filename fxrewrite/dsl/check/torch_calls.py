@@ -19,12 +19,16 @@ NEAREST_LAST = ("RW204", "RW211", "RW222", "RW307")  # the nearest overload is t
 
 @frozen
 class Given:
-    """What a call gives for one argument: its text and value, its name where it goes by keyword, `out` or `mut`."""
+    """What a call gives for one argument: its text and value, its name where it goes by keyword, `out` or `mut`.
+
+    `absent`: the name of what may be `none` there.
+    """
 
     text: Any
     value: Any = None
     name: str | None = None
     mark: str = ""
+    absent: str | None = None
 
     @property
     def is_none(self) -> bool:
@@ -117,6 +121,9 @@ def _fault(schema: Schema, call: TorchOp) -> Problem | None:
             return _unmarked(call, a.name, g) if a.written else _not_written(schema, call, a.name, g)
         if g is not None and g.is_none and not a.type.endswith("?"):
             return Problem("RW307", f"`{a.name}` of {call.func} may not be `none`", g.text.span, shown(schema))
+        if g is not None and g.absent is not None and not a.type.endswith("?"):
+            message = f"`{a.name}` of {call.func} may not be `none`, and `{g.absent}` may"
+            return Problem("RW307", message, g.text.span, f"write `when {g.absent} != none`")
     return None
 
 
