@@ -409,7 +409,8 @@ def fire(p: Plan, editor: Editor, emit: Callable[[Editor, Plan], list[Any]], mar
     try:
         pairs = _pairs(editor, p, emit(editor, p))
         for o, new in pairs:
-            compatible(o.node, new, editor.truth)
+            if not o.node.users.keys() <= p.dead:  # else nobody sees it
+                compatible(o.node, new, editor.truth)
     except Refusal:
         editor.undo()
         raise
@@ -506,7 +507,6 @@ def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark:
                 editor.graph.erase_node(u)
         if not n.users and not n._erased:
             editor.graph.erase_node(n)
-    kept = {new for _, new in pairs}
     for n in reversed(editor.made):  # results that nobody reads
-        if n not in kept and idle(n, editor.table.effects):
+        if not n.users and idle(n, editor.table.effects):
             editor.graph.erase_node(n)
