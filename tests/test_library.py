@@ -118,9 +118,9 @@ def test_two_definitions_of_one_name_are_two_ops() -> None:
 @pytest.mark.parametrize(
     ("text", "x"),
     [
-        ("op off(x: f32[T, D], w: f32[D]) -> (y: f32[T, 1])\n  = x @ w\n", [torch.ones(2, 3), torch.ones(3)]),
+        ("op off(x: f32[T, D], w: f32[D]) -> (y: f32[T, 1])\n  = aten.mv(x, w)\n", [torch.ones(2, 3), torch.ones(3)]),
         ("op off(x: bf16[*B, D]) -> (y: bf16[*B, D])\n  = permute(x, [1, 0])\n", [torch.ones(2, 3).bfloat16()]),
-        ("op off(x: i32[T, D]) -> (y: i32[T, 1])\n  = sum(x, -1, keepdim=true)\n", [torch.ones(2, 3).int()]),
+        ("op off(x: i32[T, D]) -> (y: i32[T, D])\n  = aten.cumsum(x, 1)\n", [torch.ones(2, 3).int()]),
     ],
     ids=["shape", "order", "dtype"],
 )
