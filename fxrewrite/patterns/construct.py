@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxrewrite.dsl.core import Choose, Extern, Number, Operand, Prim, Result, TensorType, Term
+from fxrewrite.dsl.core import Choose, Extern, Number, Operand, Prim, Result, TensorType, Term, TorchCall
 from fxrewrite.dsl.scalars import UNKNOWN
+from fxrewrite.patterns.arguments import op_name, schema_arguments
 from fxrewrite.patterns.effects import ordered
 from fxrewrite.patterns.forms import Pattern, torch_op
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import extern_name
 from fxrewrite.patterns.sizes import evaluate_shape
 from fxrewrite.patterns.state import UNSET, State
-from fxrewrite.patterns.values import Table, Value, constant
+from fxrewrite.patterns.values import Table, Value, constant, constant_key
 
 if TYPE_CHECKING:
     from fxrewrite.patterns.views import Sweep
@@ -81,7 +82,7 @@ def _written(sweep: Sweep, pattern: Pattern, t: Extern, s: State) -> Any:
     at = pattern.slots.index.get(("torch", normal.call if isinstance(normal, Extern) else t.call))
     call = UNSET if at is None else s.v[at]
     if call is UNSET:
-        return None
+        return _called(sweep, pattern, t, s)
     name, args = "getitem", (call, t.returned)
     if "#" in call.op:
         name, args = extern_name(t, torch_op(t.call.op)), call.args
@@ -94,6 +95,26 @@ def _written(sweep: Sweep, pattern: Pattern, t: Extern, s: State) -> Any:
         if shape is not None and dtype is not None:
             value = sweep.table.cons(name, args, (), dtype, shape)
     return value
+
+
+def _called(sweep: Sweep, pattern: Pattern, t: Extern, s: State) -> Any:
+    """What a torch op without effects returns, of arguments that are bound: a view of a buffer in another dtype."""
+    op, env = torch_op(t.call.op), sweep.env(pattern, s)
+    if op._schema.is_mutable or len(op._schema.returns) != 1 or t.call.rest or t.type.shape is None:
+        return None
+    given = {n: construct(sweep, pattern, a, s) if hasattr(a, "type") else env.value(a) for n, a in _named(t.call, op)}
+    shape, dtype = evaluate_shape(t.type.shape, env), _dtype(t.type, env)
+    if UNKNOWN in given.values() or None in given.values() or shape is None or dtype is None:
+        return None
+    args = tuple(schema_arguments(op, (), given))
+    key = (op, constant_key(args))
+    known = sweep.table.by_key.get(key)
+    return sweep.table.fresh(op_name(op), args, (), dtype, shape, key) if known is None else known
+
+
+def _named(call: TorchCall, op: Any) -> list[tuple[str, Any]]:
+    """The arguments of a call by name."""
+    return [*zip([a.name for a in op._schema.arguments], call.args, strict=False), *call.kwargs]
 
 
 def _prim(sweep: Sweep, pattern: Pattern, t: Prim, s: State) -> Any:
