@@ -18,6 +18,7 @@ from fxrewrite.dsl.check.terms import calls_of
 from fxrewrite.dsl.core import Apply, Program, Result, RuleDef
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.dsl.wording import said
+from fxrewrite.lowering import detours
 from fxrewrite.lowering.cleanup import Cleanup
 from fxrewrite.lowering.config import Config, machine_facts, rule_status
 from fxrewrite.lowering.emit import Emitter
@@ -165,7 +166,11 @@ class Run:
                 self.near = near_misses(self.sweep, self.engine.library)
             self._draw()
         start, before = time.perf_counter(), len(self.fired)
-        self._fuse(list(self.sweep.found))
+        if self.sweep.found:
+            editor = self._editor(self.sweep.table, truth)
+            around = detours.make(editor)
+            self._fuse(list(self.sweep.found))
+            detours.settle(editor, around)
         self._time("rewrite", start)
         return any(f.rule.full_name in self.engine.feeding for f, _ in self.fired[before:])
 

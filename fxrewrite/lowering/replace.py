@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from fxrewrite.dsl.core import Operand, Prim, Term
-from fxrewrite.patterns.dialect import BOOKKEEPING
+from fxrewrite.patterns.dialect import BOOKKEEPING, VIEWS
 from fxrewrite.patterns.effects import Effects, call_of, ordered
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of
 from fxrewrite.patterns.views import Found
@@ -184,8 +184,9 @@ def _one_region(p: Plan, first: Node, writes: Writes) -> None:
 
 
 def idle(node: Node, effects: Effects | None = None) -> bool:
-    """Is `node` no user to speak of: bookkeeping, or dead code without an effect?"""
-    if node.users or node.op != "call_function":
+    """Is `node` no user to speak of: bookkeeping, dead code without an effect, or a view that only such nodes read?"""
+    view = node.target in VIEWS or node.target is operator.getitem
+    if node.op != "call_function" or (node.users and not (view and all(idle(u, effects) for u in node.users))):
         return False
     return node.target in BOOKKEEPING or not (node.is_impure() or (effects and effects.has(node)))
 
@@ -504,9 +505,16 @@ def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark:
     for n in sorted(p.dead, reverse=True):
         for u in list(n.users):
             if idle(u, editor.table.effects):
-                editor.graph.erase_node(u)
+                _erase(u)
         if not n.users and not n._erased:
             editor.graph.erase_node(n)
     for n in reversed(editor.made):  # results that nobody reads
         if not n.users and idle(n, editor.table.effects):
             editor.graph.erase_node(n)
+
+
+def _erase(node: Node) -> None:
+    """Erase an idle node, and before it those that read it."""
+    for u in list(node.users):
+        _erase(u)
+    node.graph.erase_node(node)
