@@ -21,7 +21,8 @@ from fxrewrite.lowering.write import Primitives
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.patterns.forms import MissingOp, torch_op
 from fxrewrite.patterns.hints import SPECIALIZE, import_hint
-from fxrewrite.patterns.values import dims_of, single
+from fxrewrite.patterns.values import dims_of
+from fxrewrite.patterns.wording import as_written
 
 aten = torch.ops.aten
 FUNCTIONALIZED = torch.ops.higher_order.auto_functionalized  # gives what the op returns, then each written argument
@@ -140,13 +141,6 @@ def _require(case: Case, bindings: Bindings) -> None:
 
 def _is(bindings: Bindings, name: str, pinned: Any) -> bool:
     return case_holds(Case("", (), ((name, pinned),)), bindings) is True
-
-
-def as_written(number: float) -> float:
-    """The shortest decimal with the same float32, where `number` is one: 9.999999974752427e-07 is 1e-06."""
-    if single(number) != number:
-        return number
-    return next((x for digits in range(1, 9) if single(x := float(f"{number:.{digits}g}")) == number), number)
 
 
 def _fits(result: Any, name: str, type_: ResultType) -> None:

@@ -151,7 +151,7 @@ def recording() -> tuple[Log, ...]:
 
 def source_line(node: Any) -> str:
     """The line of the model that a node comes from, `file:line  text`, or nothing."""
-    return "  ".join(_source(node))
+    return "  ".join(filter(None, _source(node)))
 
 
 def source_place(node: Any) -> str:

@@ -5,6 +5,7 @@ follows each of them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,14 +33,27 @@ def keep_hint(rule: RuleDef, term: Any, sources: Mapping[str, str]) -> str:
         return ""
     name = next((n for n, t in rule.named if t == term), None)
     if name is not None:
-        return f"write `keep` before `{name}`, or before the parenthesis that holds it, under `where`: it stays"
+        return f"write `keep` before `{_bound(name, rule, sources)} =` under `where`: it stays for the others"
     text = term_text(term, sources)
     used = {*(o.name for o in rule.operands), *(a.name for a in rule.attributes), *(n for n, _ in rule.named)}
     fresh = next((n for n in FRESH if n not in used), None)
     if not text or fresh is None:
         return ""
     bound = f"`keep {fresh} = {text}` under `where`" if rule.named else f"`where keep {fresh} = {text}`"
-    return f"write `{fresh}` for `{text}`, and {bound}: it stays for the others"
+    stands = f"for `{text}`" if text in _lines(rule, sources) else f"for the value of `{text}`"
+    return f"write `{fresh}` {stands}, and {bound}: it stays for the others"
+
+
+def _lines(rule: RuleDef, sources: Mapping[str, str]) -> str:
+    """The text of a rule."""
+    span = rule.span
+    return "" if span is None else "\n".join(sources.get(span.file, "").split("\n")[span.line - 1 : span.end_line])
+
+
+def _bound(name: str, rule: RuleDef, sources: Mapping[str, str]) -> str:
+    """A name, or the tuple of names that it is bound with, as the text has it."""
+    found = re.search(rf"\([^()=]*\b{name}\b[^()=]*\)(?=\s*=[^=])", _lines(rule, sources))
+    return found[0] if found else name
 
 
 def term_text(t: Any, sources: Mapping[str, str]) -> str:
@@ -57,7 +71,9 @@ def term_text(t: Any, sources: Mapping[str, str]) -> str:
 def _attributes(call: Call) -> list[str]:
     """What a call says of its attributes: all but those that it captures under their own names."""
     return [
-        f"{name}={'_' if isinstance(value, Wild) else said(value)}" for name, value in call.attrs if value != Ref(name)
+        f"{name}={'_' if isinstance(value, Wild) else short(said(value))}"
+        for name, value in call.attrs
+        if value != Ref(name)
     ]
 
 
@@ -70,7 +86,12 @@ def _source(span: Span | None, sources: Mapping[str, str]) -> str:
 
 def attribute_hint(call: Call, name: str, value: Any) -> str:
     """Where a fusion pins an attribute that has another value at the site."""
-    return f"leave `{name}={said(value)}` out of `{call.op}(...)`: the fusion then takes every {name}"
+    return f"leave `{name}={short(said(value))}` out of `{call.op}(...)`: the fusion then takes every {name}"
+
+
+def short(number: Any) -> str:
+    """A number as people write it: `1e-6` for 1e-06."""
+    return re.sub(r"e([+-])0+(?=\d)", r"e\1", str(number))
 
 
 # ---- settings

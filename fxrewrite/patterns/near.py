@@ -23,7 +23,7 @@ from fxrewrite.patterns.hints import SPECIALIZE, attribute_hint, place_of_term
 from fxrewrite.patterns.state import State, Trace
 from fxrewrite.patterns.values import Value
 from fxrewrite.patterns.views import Sweep, View
-from fxrewrite.patterns.wording import expected_text, found_text, node_text, text, values_text
+from fxrewrite.patterns.wording import expected_text, found_text, node_text, text, type_found, type_wanted, values_text
 
 READERS = 4  # users of a value that are told of
 
@@ -119,8 +119,10 @@ def _root_miss(sweep: Sweep, pattern: Pattern, v: Value) -> Event:
     if pattern.members is not None and trace.depth < 0:
         return _event(rule, node, "other op", "two or more values of one form", "one", rule.left_span)
     about = trace.found.nodes[:1] if isinstance(trace.found, Value) else ()
+    typed = trace.reason == "dtype"
+    expected, found = (type_wanted, type_found) if typed else (expected_text, found_text)
     return _event(
-        rule, node, trace.reason or "other op", expected_text(trace.term), found_text(trace.found),
+        rule, node, trace.reason or "other op", expected(trace.term), found(trace.found),
         span_of(_owner(trace.term)) or rule.left_span, about, _hint(sweep, rule, trace),
         _closest_form(sweep, trace), max(trace.depth, 0),
     )  # fmt: skip

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from fxrewrite.dsl import dims
 from fxrewrite.dsl.core import Apply, Call, Choose, Extern, Lit, Number, Operand, Prim, Ref, Result, Size
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.dsl.wording import said
 from fxrewrite.patterns.dialect import called
-from fxrewrite.patterns.dtypes import to_core
+from fxrewrite.patterns.dtypes import NAMES, to_core
 from fxrewrite.patterns.events import source_place
 from fxrewrite.patterns.guards import SiteEnv
-from fxrewrite.patterns.values import Value
+from fxrewrite.patterns.hints import short
+from fxrewrite.patterns.values import Value, single
 from fxrewrite.patterns.views import View
 
 
@@ -32,6 +35,17 @@ def expected_text(t: Any) -> str:
     if isinstance(t, Choose):
         return "one of the cases"
     return text(t)
+
+
+def type_wanted(t: Any) -> str:
+    """The type that a term asks for."""
+    dtype = getattr(t.type, "dtype", None)
+    return f"{t.name}: {t.type}" if isinstance(t, Operand) else f"a value of {dtype}" if dtype else expected_text(t)
+
+
+def type_found(v: Any) -> str:
+    """The type of what stood there."""
+    return f"{NAMES.get(v.dtype, v.dtype)}[{', '.join(map(str, v.shape))}]" if isinstance(v, Value) else text(v)
 
 
 def found_text(v: Any) -> str:
@@ -84,6 +98,13 @@ def _facts(x: Any) -> list[Any]:
     return [fact for a in x.args for fact in _facts(a)]
 
 
+def as_written(number: float) -> float:
+    """The shortest decimal with the same float32, where `number` is one: 9.999999974752427e-07 is 1e-06."""
+    if single(number) != number:
+        return number
+    return next((x for digits in range(1, 9) if single(x := float(f"{number:.{digits}g}")) == number), number)
+
+
 def text(x: Any) -> str:
     """A constant, a scalar of a rule or an op, as text."""
     if isinstance(x, str):
@@ -100,4 +121,8 @@ def text(x: Any) -> str:
         return said(x)
     if x is None:
         return "none"
+    if isinstance(x, torch.dtype):
+        return NAMES.get(x, str(x))
+    if isinstance(x, float):
+        return short(as_written(x))
     return {True: "true", False: "false"}[x] if isinstance(x, bool) else str(x)
