@@ -126,7 +126,7 @@ def compile_pattern(
         slots(slot)
     normals = outputs if raw else tuple(normal(t) for t in outputs)
     strings = frozenset(o.name for o in operands if o.kind == "str")
-    compiler = Compiler(slots, lambda s: SiteEnv(lookup(slots, s), machine), torch_op, raw, strings)
+    compiler = Compiler(slots, lambda s: SiteEnv(lookup(slots, s), machine), torch_op, raw, strings, (normals, guards))
     cell: list[Pattern] = []
 
     def found(s: State) -> bool:

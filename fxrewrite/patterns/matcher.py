@@ -40,6 +40,7 @@ from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.patterns.guards import SiteEnv, same
 from fxrewrite.patterns.sizes import allowed_dtypes, evaluate_shape, possible_rank, settle
 from fxrewrite.patterns.state import POP, UNSET, Next, Slots, State, Step, bind, miss
+from fxrewrite.patterns.symmetry import interchangeable
 from fxrewrite.patterns.values import COMMUTATIVE, FRESH, Value
 
 WHOLE = frozenset({"reshape", "expand", "permute"})  # their attributes are one list
@@ -48,13 +49,15 @@ WHOLE = frozenset({"reshape", "expand", "permute"})  # their attributes are one 
 class Compiler:
     """Compiles terms of one pattern. `torch_op` finds an overload by its dotted name. `raw`: for values that are one
     node each, as clean-up reads them: a cast that is not there is not matched. `strings`: operands that are no tensors.
+    `parts`: all terms and guards of the pattern, where names may have roles.
     """
 
     def __init__(
         self, slots: Slots, env: Callable[[State], SiteEnv], torch_op: Callable[[str], Any], raw: bool = False,
-        strings: frozenset[str] = frozenset(),
+        strings: frozenset[str] = frozenset(), parts: Any = (),
     ):  # fmt: skip
         self.slots, self.env, self.torch_op, self.raw, self.strings = slots, env, torch_op, raw, strings
+        self.parts = parts
         self.constants = Constants(slots, env)
 
     # ---- tensors
@@ -179,8 +182,10 @@ class Compiler:
         other = self.slots(("other", t))
         rest = self.term(second, then)
         start = self.term(first, lambda s: rest(s.v[other], s))
-        free = isinstance(a, Operand) and isinstance(b, Operand)
-        slots = [self.slots(o.name) for o in (a, b) if isinstance(o, Operand)]
+        names = [o for o in (a, b) if isinstance(o, Operand)]
+        slots = [self.slots(o.name) for o in names]
+        alike = len(names) == 2 and interchangeable(self.parts, names[0].name, names[1].name)
+        same_types = alike and names[0].type == names[1].type
 
         def attempt(x: Any, y: Any, s: State) -> bool:
             s.v[other] = y
@@ -191,7 +196,9 @@ class Compiler:
             if v.op != op:
                 return miss(s, t, v, "other op")
             x, y = (v.args[1], v.args[0]) if swap else v.args
-            unordered = not free or s.v[slots[0]] is not UNSET or s.v[slots[1]] is not UNSET
+            unordered = not alike or s.v[slots[0]] is not UNSET or s.v[slots[1]] is not UNSET
+            if not unordered and not same_types and type(x) is Value and type(y) is Value:
+                unordered = (x.dtype, x.shape) != (y.dtype, y.shape)
             mark = len(s.trail)
             if attempt(x, y, s):
                 return True
