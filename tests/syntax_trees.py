@@ -46,6 +46,7 @@ def absent_or(values: Trees) -> Trees:
 names = st.sampled_from(
     ["a", "b", "c", "x", "x2", "_c", "D", "N", "O3x", "notes", "e5", "inn", "__", "a_rather_long_name_of_an_operand"]
 )
+argument_names = names | st.sampled_from(["dtype", "out", "from", "in", "requires"])  # of torch ops
 after_dot = names | st.sampled_from(["in", "out", "_", "none", "O1"])
 paths = names | st.builds(lambda first, more: ".".join([first, *more]), names, st.lists(after_dot, max_size=2))
 texts = st.sampled_from(["", "tanh", "# no comment", "it's", "pkg.mod:f"]) | st.text(
@@ -60,7 +61,8 @@ real_numbers = st.sampled_from([0.0, 1e-6, 0.5, 1e22]) | st.floats(0, allow_infi
 # ---- expressions
 
 splats = built(syntax.Splat, names)
-kwargs = st.deferred(lambda: built(syntax.Kwarg, names, expressions))
+kwargs = st.deferred(lambda: built(syntax.Kwarg, argument_names, expressions))
+pins = st.deferred(lambda: built(syntax.Kwarg, names, expressions))
 leaves = st.one_of(
     built(syntax.Var, names),
     built(syntax.Number, whole_numbers | real_numbers),
@@ -147,7 +149,7 @@ outs = st.one_of(
     built(syntax.Out, names, absent_or(types)),
 )
 muts = built(syntax.Mut, names, absent_or(names))
-slot_kws = built(syntax.SlotKw, names, outs | muts)
+slot_kws = built(syntax.SlotKw, argument_names, outs | muts)
 bound_calls = built(
     syntax.BoundCall,
     paths,
@@ -169,12 +171,12 @@ samples = built(syntax.Sample, names, expressions | sets)
 
 def forms(**more: Trees) -> Trees:
     """Forms; `owner` makes them items."""
-    return built(syntax.Form, names, spellings, few(kwargs), few(binds), conditions, **more)
+    return built(syntax.Form, names, spellings, few(pins), few(binds), conditions, **more)
 
 
 def impls(**more: Trees) -> Trees:
     """Providers; `owner` makes them items."""
-    return built(syntax.Impl, names, spellings, few(kwargs), absent_or(contracts), few(binds), conditions, **more)
+    return built(syntax.Impl, names, spellings, few(pins), absent_or(contracts), few(binds), conditions, **more)
 
 
 # ---- items

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fxrewrite.dsl.diagnostics import Diagnostic
-from fxrewrite.dsl.reader.tokens import END
+from fxrewrite.dsl.reader.tokens import END, KEYWORDS
 from fxrewrite.dsl.reader.trouble import CLAUSES, CLOSER, LEAVES, OPERATORS, Trouble
 
 _STARTS = LEAVES | {"(", "[", "-", "not"}
@@ -19,6 +19,7 @@ _WORDS = {
     "DOTINT": "`.0`",
     "CMP": "a comparison",
 }
+ARGUMENT_NAMES = frozenset({"pack", "atol"})  # accepted together where any reserved word may name an argument
 _MARKS = ("=>", "->", "=", ":", ",", "~", *CLOSER.values())
 
 
@@ -32,7 +33,7 @@ def expected(trouble: Trouble) -> Diagnostic:
 
 def in_words(accepted: frozenset[str]) -> list[str]:
     """Kinds of token as phrases, what is most telling first; what always may follow (operators) in one word."""
-    rest = set(accepted)
+    rest = set(accepted - KEYWORDS if accepted >= ARGUMENT_NAMES else accepted)
     words: list[str] = [f"`{mark}`" for mark in _MARKS if mark in rest]
     rest -= {*_MARKS}
     if {"NAME", "INT", "-"} <= rest:
