@@ -211,10 +211,7 @@ class Run:
 
     def _freed(self) -> list[Found]:
         """Matches that were refused for a user outside them, which may have gone since: they are planned again."""
-        shared = [f for f, refusal in self.refused.values() if refusal.reason == "shared value"]
-        for f in shared:
-            del self.refused[id(f)]
-        return shared
+        return [f for f, refusal in self.refused.values() if refusal.reason == "shared value"]
 
     def _plans(self, found: list[Found]) -> list[Plan]:
         plans: list[Plan] = []
@@ -224,8 +221,9 @@ class Run:
             try:
                 self._profitable(f)
                 plans.append(plan(f, self.sweep.table))
+                self.refused.pop(id(f), None)
             except Refusal as refusal:
-                self.refused[id(f)] = (f, refusal)
+                self.refused.setdefault(id(f), (f, refusal))  # the first reason is that of the graph as it was
         return plans
 
     def _profitable(self, found: Found) -> None:
