@@ -119,7 +119,7 @@ class Run:
     fake_mode: Any = field(init=False)
     fired: list[tuple[Found, str]] = field(factory=list)  # with the provider
     refused: dict[int, tuple[Found, Refusal]] = field(factory=dict)
-    broken: set[str] = field(factory=set)
+    broken: dict[str, Refusal] = field(factory=dict)  # a rule that failed -> how
     seconds: Counter[str] = field(factory=Counter)
     events: list[Event] = field(factory=list)
     near: list[Event] = field(factory=list)
@@ -216,7 +216,7 @@ class Run:
     def _plans(self, found: list[Found]) -> list[Plan]:
         plans: list[Plan] = []
         for f in found:
-            if f.rule.full_name in self.broken:
+            if self._is_off(f):
                 continue
             try:
                 self._profitable(f)
@@ -270,7 +270,7 @@ class Run:
         of_node: dict[tuple[str, Node], Plan] = {}
         for p in winners:
             name, anchor = p.found.rule.full_name, hosting.entry_node(p.anchor, p.dead)
-            by_rule.setdefault(name, {})[anchor] = [anchor, *(n for n in p.dead if n is not anchor)]
+            by_rule.setdefault(name, {})[anchor] = hosting.shown(anchor, p.dead, bool(self.sweep.table.writes))
             of_node[name, anchor] = p
         hosting.apply(self.graph, by_rule, lambda rule, node: self._fire(of_node.pop((rule, node), None)))
         for p in of_node.values():
@@ -278,7 +278,7 @@ class Run:
             self.refused[id(p.found)] = (p.found, reason)
 
     def _fire(self, p: Plan | None) -> None:
-        if p is None or p.found.rule.full_name in self.broken:
+        if p is None or self._is_off(p.found):
             return
         rule = p.found.rule
         try:
@@ -312,11 +312,18 @@ class Run:
     def _editor(self, table: Any, truth: Any) -> Editor:
         return Editor(self.graph, table, self.dialect, self.fake_mode, truth)
 
+    def _is_off(self, found: Found) -> bool:
+        """Has the rule of a match failed before? Then it is refused for the same reason."""
+        refusal = self.broken.get(found.rule.full_name)
+        if refusal is not None:
+            self.refused.setdefault(id(found), (found, refusal))
+        return refusal is not None
+
     def _break(self, rule: RuleDef, refusal: Refusal) -> None:
         if self.engine.config.strict:
             raise RuleFailure(f"{rule.full_name} ({rule.span}): {refusal.found}") from refusal
         if rule.full_name not in self.broken:
-            self.broken.add(rule.full_name)
+            self.broken[rule.full_name] = refusal
             logger.warning("%s (%s) is off: %s", rule.full_name, rule.span, refusal.found)
 
 

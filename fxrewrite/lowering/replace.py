@@ -113,7 +113,7 @@ def plan(found: Found, table: Table) -> Plan:
     last = max(captures) if captures else None
     result = Plan(found, outputs, dead, captures, last)
     if writes:
-        _one_region(result, first, writes)
+        _unwritten(result, first, writes)
     if last is not None:
         result.moved = _early_users(result, last, effects)
     if effects:
@@ -166,16 +166,17 @@ def leaves(value: Value, first: Node, writes: Writes) -> list[Node]:
         return [before]
     if nodes and value.op != "reshape":  # a later node: the users of the outputs move behind it
         return nodes[:1]
-    if not value.args and value.nodes:
+    if value.nodes and not nodes and (live(value) or not value.args):  # what it is made of would be computed again
         raise Refusal("mutation between", f"{value.nodes[0].name} was written to")
     return [n for a in value.args if isinstance(a, Value) for n in leaves(a, first, writes)]
 
 
-def _one_region(p: Plan, first: Node, writes: Writes) -> None:
-    """Refuse where a write stands between what dies, what is replaced and what is read."""
-    touched: list[Node] = [*p.dead, *(o.node for o in p.outputs), *([p.last] if p.last else [])]
-    low, high = min(p.dead, default=first), max(touched)
-    write = writes.within(min(low, first), high)
+def _unwritten(p: Plan, first: Node, writes: Writes) -> None:
+    """Refuse where a write to what dies, is replaced or is read stands between them; where users move, any write."""
+    touched: list[Node] = [*p.dead, *(o.node for o in p.outputs), *p.captures]
+    low, moves = min(p.dead, default=first), p.last is not None and first < p.last
+    theirs = {w for n in touched for w in writes.to(n)}
+    write = next((w for w in writes.within(min(low, first), max(touched)) if moves or w in theirs), None)
     if write is not None:
         raise Refusal("mutation between", describe(write), node=write)
     before = writes.before(first)
@@ -412,6 +413,7 @@ def fire(p: Plan, editor: Editor, emit: Callable[[Editor, Plan], list[Any]], mar
         for o, new in pairs:
             if not o.node.users.keys() <= p.dead:  # else nobody sees it
                 compatible(o.node, new, editor.truth)
+                _unaliased(o.node, new, editor)
     except Refusal:
         editor.undo()
         raise
@@ -479,6 +481,14 @@ def _same_sizes(found: Dims, wanted: Dims, truth: Any) -> bool:
     return len(found) == len(wanted) and all(
         a == b or (truth is not None and truth(sympy.Eq(a, b)) is True) for a, b in zip(found, wanted, strict=True)
     )
+
+
+def _unaliased(old: Node, new: Node, editor: Editor) -> None:
+    """Refuse where `new`, an operand that comes out as it is, lies in memory that is written after `old`."""
+    written = editor.table.writes.to(new) if editor.table.writes else ()
+    write = next((w for w in written if old < w and w not in editor.made), None)
+    if write is not None:
+        raise Refusal("mutation between", describe(write), f"nothing writes to {memory(new).name}", write)
 
 
 def _strides(t: torch.Tensor) -> tuple[Any, ...]:

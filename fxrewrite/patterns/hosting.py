@@ -55,6 +55,20 @@ def entry_node(anchor: Node, dying: Iterable[Node]) -> Node:
     return next((n for n in nodes if not fallback_node_due_to_unsupported_type(n, allow_cpu_inputs=False)), anchor)
 
 
+def shown(anchor: Node, dying: Iterable[Node], written: bool) -> list[Node]:
+    """The nodes of a site that Inductor is shown, the anchor first.
+
+    It refuses a site with any write in between. In a graph with writes (`written`) what they touch was held against
+    each value of the site, so only nodes of another stream are shown beside the anchor.
+    """
+    others = [n for n in dying if n is not anchor]
+    return [anchor, *(n for n in others if not written or _stream(n) != _stream(anchor))]
+
+
+def _stream(node: Node) -> Any:
+    return node.meta.get("custom", {}).get("stream", 0)
+
+
 def apply(graph: Graph, sites: Mapping[str, Mapping[Node, list[Node]]], fire: Callable[[str, Node], None]) -> None:
     """Run one `PatternMatcherPass` with an entry for each rule of `sites` (rule name -> candidate -> dying nodes).
 

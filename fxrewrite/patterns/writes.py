@@ -137,9 +137,9 @@ class Writes:
         later = (w for w in self.to(node) if since is None or since < w)
         return not any(w < at or w is at for w in later)
 
-    def within(self, low: Node, high: Node) -> Node | None:
-        """The first write between two nodes, or `high` itself."""
-        return next((w for w in self.all if low < w and not high < w), None)
+    def within(self, low: Node, high: Node) -> list[Node]:
+        """The writes between two nodes, `high` included."""
+        return [w for w in self.all if low < w and not high < w]
 
     def before(self, node: Node) -> Node | None:
         """The last write before a node."""
