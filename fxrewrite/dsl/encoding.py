@@ -9,7 +9,7 @@ constructors: reading cannot run anything else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from operator import attrgetter
 from typing import Any, cast
@@ -56,28 +56,31 @@ class _Encoder:
         return self.nodes
 
     def place(self, value: Any) -> int:
-        found = self.by_identity.get(id(value))
-        if found is None:
-            kind = cast(Any, type(value))
-            scalar = kind in _SCALARS
-            node = value if scalar else self.compound(kind, value)
-            new = len(self.nodes)
-            key = (kind, repr(value)) if scalar else id(value) if kind is dict else node
-            found = self.by_identity[id(value)] = self.by_content.setdefault(key, new)
-            if found == new:
-                self.nodes.append(node)
-            self.alive.append(value)
+        """Where a value lies of which nothing is known by its identity."""
+        kind = cast(Any, type(value))
+        scalar = kind in _SCALARS
+        node = value if scalar else self.compound(kind, value)
+        new = len(self.nodes)
+        key = (kind, repr(value)) if scalar else id(value) if kind is dict else node
+        found = self.by_identity[id(value)] = self.by_content.setdefault(key, new)
+        if found == new:
+            self.nodes.append(node)
+        self.alive.append(value)
         return found
+
+    def places(self, values: Iterable[Any]) -> list[int]:
+        known = self.by_identity
+        return [self.place(v) if (found := known.get(id(v))) is None else found for v in values]
 
     def compound(self, kind: Any, value: Any) -> tuple[Any, ...]:
         known = self.kinds.get(kind)
         if known is not None:
             name, fields = known
-            return (name, *map(self.place, fields(value)))
+            return (name, *self.places(fields(value)))
         if kind is tuple:
-            return (_TUPLE, *map(self.place, value))
+            return (_TUPLE, *self.places(value))
         if kind is dict:
-            return (_DICT, *(self.place(x) for pair in value.items() for x in pair))
+            return (_DICT, *self.places(x for pair in value.items() for x in pair))
         if value is core.NO_DEFAULT:
             return (_NO_DEFAULT,)
         raise TypeError(f"{kind.__name__} cannot be stored")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,12 +54,25 @@ def check_packs(
     """
     given = list(packs)
     texts = sources.named(p for p in given if not isinstance(p, syntax.File))
-    if schemas is not None or any(isinstance(p, syntax.File) for p in given) or any(s.trouble for s in texts):
-        found = _check(given, schemas)
-    else:
-        every = [*texts, *sources.vocabulary_sources(), *map(sources.shipped_source, shipped())]
-        found = remembered(Checked, every, lambda: _check(given), Checked.holds)
+    with _no_collection():
+        if schemas is not None or any(isinstance(p, syntax.File) for p in given) or any(s.trouble for s in texts):
+            found = _check(given, schemas)
+        else:
+            every = [*texts, *sources.vocabulary_sources(), *map(sources.shipped_source, shipped())]
+            found = remembered(Checked, every, lambda: _check(given), Checked.holds)
     return found.program, list(found.diagnostics)
+
+
+@contextmanager
+def _no_collection() -> Generator[None]:
+    """No search for garbage meanwhile: what is made here stays, and each search walks all that the process holds."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def load(packs: Iterable[Pack] = ("default",), schemas: Schemas | None = None) -> Program:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import attrs
 from attrs import define, field
@@ -101,11 +101,17 @@ def outputs_span(outputs: tuple[Any, ...]) -> Span:
 
 def names_in(e: Any) -> list[syntax.Var]:
     """Every name in an expression, a clause or a tuple of them, spread ones included, in the order of the text."""
-    if isinstance(e, syntax.Var):
-        return [e]
-    if isinstance(e, syntax.Splat):
-        return [syntax.Var(e.span, e.name)]
-    return [n for part in parts_of(e) for n in names_in(part)]
+    found: list[syntax.Var] = []
+    todo = [e]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, syntax.Var):
+            found.append(one)
+        elif isinstance(one, syntax.Splat):
+            found.append(syntax.Var(one.span, one.name))
+        else:
+            todo += reversed(parts_of(one))
+    return found
 
 
 def called_in(e: Any) -> set[str]:
@@ -115,17 +121,17 @@ def called_in(e: Any) -> set[str]:
 
 
 def parts_of(e: Any) -> tuple[Any, ...]:
-    """What stands directly inside a syntax node or a tuple of them."""
-    if isinstance(e, tuple):
-        return cast("tuple[Any, ...]", e)
-    if not isinstance(e, syntax.Node):
-        return ()
-    return tuple(getattr(e, name) for name in _parts(type(e)))
+    """What stands directly inside a syntax node or a tuple of them, texts and numbers apart."""
+    kind = e.__class__
+    return e if kind is tuple else tuple([getattr(e, name) for name in _parts(kind)])
 
 
 @cache
-def _parts(kind: type[syntax.Node]) -> tuple[str, ...]:
-    return tuple(a.name for a in attrs.fields(kind) if a.name not in ("span", "func_span"))
+def _parts(kind: type) -> tuple[str, ...]:
+    """The fields of a class of syntax that may hold nodes."""
+    fields = attrs.fields(kind) if issubclass(kind, syntax.Node) else ()
+    leaves = ("str", "bool", "int", "float", "int | float", "Span")
+    return tuple(a.name for a in fields if str(a.type).removesuffix(" | None") not in leaves)
 
 
 def said_to_be_there(requires: tuple[syntax.Expr, ...]) -> frozenset[str]:

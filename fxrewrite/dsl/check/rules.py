@@ -159,6 +159,8 @@ def right_names(r: syntax.Rule) -> set[str]:
                     todo |= {v.name for v in names_in(b.value)} | set(b.targets)
         return found
 
+    if not r.where:
+        return set()
     left, right = reach(r.left), reach(r.right)
     return {t for b in r.where for t in b.targets if t in right and t not in left and b.kind == "bind"}
 
@@ -166,6 +168,8 @@ def right_names(r: syntax.Rule) -> set[str]:
 def list_names(r: syntax.Rule) -> set[str]:
     """Names bound inside an `each` alone that stand for all their values: never used as one value outside it."""
     inside = {v.name for b in r.where if b.kind == "each" for v in names_in(b.value)}
+    if not inside:
+        return inside
     declared = {p.name for p in (*r.params.operands, *r.params.attributes)} if r.params else set[str]()
     outside = (r.left, r.right, tuple(b for b in r.where if b.kind != "each"), r.requires, r.prefer)
     return inside - declared - _single_names(outside)

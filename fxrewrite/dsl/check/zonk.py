@@ -138,9 +138,9 @@ _REBUILD: dict[type, _Part] = {
     Operand: lambda r, x: r.operand(x),
     Ref: lambda r, x: r.ref(x),
     DtypeVar: lambda r, x: r.dtype(x),
-    Prim: lambda r, x: evolve(x, args=r(x.args), params=r(x.params), type=r(x.type)),
-    Result: lambda r, x: evolve(x, call=r(x.call), type=r(x.type)),
-    Call: lambda r, x: evolve(x, args=r(x.args), attrs=r(x.attrs)),
+    Prim: lambda r, x: Prim(x.op, r(x.args), r(x.params), x.result, r(x.type), x.span),
+    Result: lambda r, x: Result(r(x.call), x.index, r(x.type)),
+    Call: lambda r, x: Call(x.op, r(x.args), r(x.attrs), x.span),
     Extern: lambda r, x: evolve(
         x, call=r(x.call), type=r(r.item.known.get(x, x.type) if x.type == UNKNOWN else x.type)
     ),
