@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._dynamo import config as dynamo_config
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import counters
 from torch._functorch import config as functorch_config
 from torch._inductor import config as inductor_config
@@ -145,6 +146,42 @@ def export_graph(model: nn.Module, args: Sequence[Any], decompose: bool, dynamic
             program = program.run_decompositions()
     gm = program.graph_module
     gm.meta[INPUTS] = tuple(program._graph_module_flat_inputs(tuple(args), {}))
+    return gm
+
+
+def aot_graph(model: nn.Module, args: Sequence[Any], dynamic: bool = False) -> GraphModule:
+    """The graph that a compiler behind aot_autograd gets when it asks for no decompositions."""
+    graphs: list[GraphModule] = []
+
+    def compiler(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        graphs.append(gm)
+
+        def call(*inputs: Any) -> Any:
+            gm.meta.setdefault(INPUTS, inputs)
+            return gm(*inputs)
+
+        return call
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(model, backend=aot_autograd(fw_compiler=compiler), dynamic=dynamic, fullgraph=True)(*args)
+    (graph,) = graphs
+    return graph
+
+
+def bare_graph(model: nn.Module, args: Sequence[Any]) -> GraphModule:
+    """`make_fx` of a module without a table of decompositions, its parameters and buffers the first inputs."""
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+    def call(*given: Any) -> Any:
+        return torch.func.functional_call(model, dict(zip(state, given, strict=False)), given[len(state) :])
+
+    inputs = (*(t.detach() for t in state.values()), *args)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+        gm = make_fx(call, tracing_mode="real")(*map(mode.from_tensor, inputs))
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+    gm.meta[INPUTS] = inputs
     return gm
 
 

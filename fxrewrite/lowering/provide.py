@@ -17,7 +17,7 @@ from fxrewrite.lowering.impls import Site
 from fxrewrite.lowering.impls import write as write_impl
 from fxrewrite.lowering.layouts import UnknownLayout
 from fxrewrite.lowering.providers import KEPT, Providers
-from fxrewrite.lowering.replace import MARK, Editor, Refusal, compatible
+from fxrewrite.lowering.replace import Editor, Refusal, compatible
 from fxrewrite.lowering.types import ResultType
 from fxrewrite.lowering.write import write_definition
 from fxrewrite.patterns.calls import Declared, arguments_of
@@ -27,10 +27,13 @@ from fxrewrite.patterns.values import dims_of
 
 
 def provide(
-    calls: Sequence[tuple[Node, Declared]], providers: Providers, editor_of: Callable[[], Editor]
+    calls: Sequence[tuple[Node, Declared]], providers: Providers, editor_of: Callable[[], Editor], written: set[Node]
 ) -> list[Event]:
-    """Give each call that is left its provider; an event for each that changes, and for each that nothing serves."""
-    left = [(n, d) for n, d in calls if not n._erased and MARK not in n.meta and n.users]
+    """Give each call that is left its provider; an event for each that changes, and for each that nothing serves.
+
+    `written`: what rules have just written has its provider.
+    """
+    left = [(n, d) for n, d in calls if not n._erased and n not in written and n.users]
     if not left or providers.names[0] == "op":
         return []
     editor = editor_of()
