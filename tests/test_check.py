@@ -717,3 +717,15 @@ def test_sizes_are_sizes() -> None:
     assert isinstance(piece, Prim)
     assert isinstance(piece.params[2], Size)
     assert not isinstance(piece, Nothing)
+
+
+@pytest.mark.parametrize("bounds", ["0:12", "3:12", "-12:", "-12:5", "2:-3", ":8", "-5:-1", "1:9:3", "::2"])
+def test_a_constant_slice_is_cut_at_the_axis(bounds: str) -> None:
+    made = op(f"fusion f(x: f32[T, 8]) = x[..., {bounds}]")
+    start, stop, step = (int(b) if b else None for b in (*bounds.split(":"), "")[:3])
+    assert str(made.results[0].type) == f"f32[T, {len(range(8)[start:stop:step])}]"
+
+
+def test_a_slice_beyond_the_axis_is_the_whole() -> None:
+    one, two = (op(f"fusion f(x: f32[T, D]) = x[..., :{end}]").equations[0].outputs for end in ("2*D", "D"))
+    assert one == two

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fxrewrite.dsl.check import packing, ranks, shapes, torch_builtins, typing
+from fxrewrite.dsl.check import packing, ranks, shapes, slices, torch_builtins, typing
 from fxrewrite.dsl.check.scope import Item, Value
 from fxrewrite.dsl.syntax import Span
 
@@ -34,10 +34,10 @@ _MAKERS: dict[str, Callable[[Item, str, dict[str, Any], Span], Value]] = {
     "unsqueeze": shapes.unsqueeze,
     "permute": shapes.permute,
     "cat": shapes.cat,
-    "slice": shapes.slice,
-    "slice_scatter": shapes.slice,
-    "split": shapes.split,
-    "chunk": shapes.split,
+    "slice": slices.slice,
+    "slice_scatter": slices.slice,
+    "split": slices.split,
+    "chunk": slices.split,
     "addmm": torch_builtins.addmm,
     "stack": torch_builtins.stack,
     "constant_pad_nd": torch_builtins.constant_pad_nd,

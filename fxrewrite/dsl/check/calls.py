@@ -248,7 +248,10 @@ def torch_call(elab: Elaborator, e: syntax.Call, scope: Scope, first: Value) -> 
     torch_calls.overloads(elab, e.func, e.func_span or e.span)
     known = ATEN.get(base[1]) if base[0] == "aten" and len(base) <= 3 and not e.rest else None
     if known is not None and _same_arguments(e, BUILTINS[known]):
-        return builtin(elab, syntax.Call(e.span, known, e.args, e.kwargs, False, e.func_span), scope, first)
+        made = builtin(elab, syntax.Call(e.span, known, e.args, e.kwargs, False, e.func_span), scope, first)
+        if base[1] == "mm":
+            typing.of_matrices(elab.item, made, e.span)
+        return made
     args = tuple(torch_value(v) for v in arguments.positional(elab, e, scope, first))
     kwargs = tuple((k.name, torch_value(elab.one(k.value, scope))) for k in e.kwargs)
     absent = partial(attributes.may_be_none, elab.item, scope=scope)

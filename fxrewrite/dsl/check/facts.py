@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.check import kinds, shapes, torch_builtins
+from fxrewrite.dsl.check import kinds, shapes, slices, torch_builtins
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.scope import Listed, Many, Scope, Value
 from fxrewrite.dsl.check.terms import TERMS
@@ -91,7 +91,7 @@ def index(elab: Elaborator, e: syntax.Index, scope: Scope) -> Value:
         bounds = [None if b is None else _slice_bound(elab, b, scope) for b in (last.start, last.stop, last.step)]
         x = elab.as_term(value, e.value)
         elab.present(x, "what is sliced", e.value.span)
-        return shapes.slice_last(elab.item, x, bounds[0], bounds[1], bounds[2], e.span)
+        return slices.slice_last(elab.item, x, bounds[0], bounds[1], bounds[2], e.span)
     if len(e.items) == 1 and not isinstance(last, syntax.Rest | syntax.Slice):
         if isinstance(value, Apply) and value.op == "shape":
             return _size(elab, value, elab.scalar(last, scope), e)

@@ -26,7 +26,13 @@ def addmm(item: Item, prim: str, values: dict[str, Any], span: Span) -> Value:
     """`addmm(b, x, w)`: `x @ w + b` with one rounding, [N], [M, K] and [K, N]."""
     b, x, w = (values[n] for n in ("b", "x", "w"))
     type_ = item.type_of(typing.matmul(item, x, w, span))
-    item.solver.unify_dtype(type_.dtype, item.type_of(b).dtype, span, "the bias of addmm")
+    bias = item.type_of(b)
+    item.solver.unify_dtype(type_.dtype, bias.dtype, span, "the bias of addmm")
+    if bias.shape is not None and type_.shape is not None:
+        met = item.solver.broadcast(bias.shape, type_.shape, span)
+        if met is not None and len(met) > len(type_.shape):
+            message = f"the bias of addmm is {show(bias.shape)}, and the product {show(type_.shape)}"
+            raise Problem("RW303", message, span, "a bias is added to each row: [N]")
     return torch_term(item, "aten.addmm.default", (b, x, w), type_, span)
 
 

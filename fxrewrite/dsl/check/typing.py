@@ -157,9 +157,13 @@ def matmul_call(item: Item, prim: str, values: dict[str, Any], span: Span) -> Va
 
 
 def matmul(item: Item, left: Term, right: Term, span: Span) -> Term:
-    """`a @ b`: [*B, K] @ [K, N] -> [*B, N]. Both have one dtype."""
+    """`a @ b`: [*B, K] @ [K, N] -> [*B, N]. Both have one dtype. RW303 for a vector on the right."""
     a, b = item.type_of(left), item.type_of(right)
     item.solver.unify_dtype(a.dtype, b.dtype, span, "the right side of `@`")
+    for side, type_, least in (("left", a, 1), ("right", b, 2)):
+        if type_.shape is not None and len(type_.shape) < least and not any(isinstance(d, Star) for d in type_.shape):
+            hint = "`reshape(w, [K, 1])` is a matrix of one column"
+            raise Problem("RW303", f"the {side} side of `@` is {show(type_.shape)}, no matrix", span, hint)
     shape = None
     if a.shape and b.shape and len(b.shape) == 2:
         inner, outer = a.shape[-1], b.shape[0]
@@ -167,6 +171,14 @@ def matmul(item: Item, left: Term, right: Term, span: Span) -> Term:
             item.solver.unify_dim(inner, outer, span, "`@`")
             shape = (*a.shape[:-1], b.shape[-1])
     return prim_term(item, "matmul", (left, right), (), TensorType(a.dtype, shape), span)
+
+
+def of_matrices(item: Item, product: Value, span: Span) -> None:
+    """RW303 where `aten.mm` is given what is certainly no matrix."""
+    for x in product.args if isinstance(product, Prim) else ():
+        shape = item.type_of(x).shape
+        if shape is not None and len(shape) != 2 and not any(isinstance(d, Star) for d in shape):
+            raise Problem("RW303", f"`aten.mm` takes matrices, not {show(shape)}", span, "write `x @ w`")
 
 
 # ---- reductions
@@ -218,4 +230,7 @@ def as_axes(scalar: Scalar, shape: Shape | None, span: Span) -> Scalar:
                 "RW303", f"{show(shape)} has no axis {', '.join(map(str, axes))}", span, "`-1` is the last axis"
             )
         axes = tuple(a - len(shape) if a >= 0 else a for a in axes)
+    if len(set(axes)) < len(axes):
+        said = ", ".join(map(str, listed or axes))
+        raise Problem("RW310", f"an axis is named twice: {said}", span, "name each once")
     return Lit(tuple(sorted(axes)))

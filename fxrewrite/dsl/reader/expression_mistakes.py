@@ -28,7 +28,9 @@ def bracket(trouble: Trouble) -> Diagnostic | None:
     if at.kind in CLOSER.values() and at.kind not in trouble.accepted:
         return _wrong_closer(trouble, opened)
     open_to_the_end = {i for i in open_brackets(trouble.tokens) if i < trouble.index}
-    clause = trouble.accepted == {"="} and trouble.near(-1).kind in CLAUSES  # taken for the name of an argument
+    clause = (
+        trouble.accepted == frozenset({"="}) and trouble.near(-1).kind in CLAUSES
+    )  # taken for the name of an argument
     if not open_to_the_end or (not clause and (at.kind in LEAVES or at.kind == "DOTNAME")):
         return None
     first = trouble.tokens[max(open_to_the_end)]
@@ -161,7 +163,7 @@ def question_on_name(trouble: Trouble) -> Diagnostic | None:
 def reserved_word(trouble: Trouble) -> Diagnostic | None:
     """A reserved word as a name. A keyword that starts a clause where an expression is missing is not one."""
     at, before = trouble.at, trouble.near(-1)
-    if trouble.accepted == {"="} and is_reserved(before):  # it has been taken for the name of an argument
+    if trouble.accepted == frozenset({"="}) and is_reserved(before):  # it has been taken for the name of an argument
         return trouble.says("RW114", f"`{before.text}` is a reserved word", "choose another name", before)
     if not is_reserved(at) or "NAME" not in trouble.accepted:
         return None
