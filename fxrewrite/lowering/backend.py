@@ -71,7 +71,8 @@ def _compile(gm: GraphModule, example_inputs: list[Any], pass_: RewritePass, opt
     compiled = compile_fx(gm, example_inputs, config_patches=patches)
     if pass_.calls == before:
         for log in recording():
-            log.cached += 1
+            log.hits += 1
+            log.waiting.discard(id(pass_))
     return compiled
 
 

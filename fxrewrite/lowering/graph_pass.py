@@ -45,6 +45,8 @@ class RewritePass(CustomGraphPass):
     def __call__(self, graph: Graph) -> None:
         """Rewrite `graph` in place. An error stops it, with a line in the log; strict mode raises it."""
         self.calls += 1
+        for log in recording():
+            log.waiting.discard(id(self))
         try:
             run = self.engine.run(graph)
         except Exception as error:
@@ -60,6 +62,8 @@ class RewritePass(CustomGraphPass):
 
     def uuid(self) -> Any:
         """What Inductor's caches key the pass by: equal for rules that mean the same, with the same ops and kernels."""
+        for log in recording():
+            log.waiting.add(id(self))
         off = sorted((o.name, o.detail) for o in self.off())
         return hashlib.sha256(repr((self._uuid, registered_kernels(), off)).encode()).hexdigest()
 

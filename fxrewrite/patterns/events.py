@@ -18,7 +18,7 @@ from fxrewrite.patterns.snapshot import Snapshot
 
 SCHEMA = 1  # of the JSON: it grows when a field goes or changes its meaning, not when one comes
 LOWERED, SERVED = "lowered to primitives", "served by"  # of a call that no rule took
-OFF = ("not matched yet", "missing native", "missing op", "schema", "not applied", "pack off", "level")  # of a rule
+OFF = ("missing native", "missing op", "schema", "not applied", "pack off", "level")  # of a rule
 REASONS = (  # from the nearest miss to the farthest
     "kept: no faster provider here", "provider missing", "outside token range", "eaten by", "strides", "effect order",
     "cycle", "mutation between", "shared value", "rule failed", "guard unknown", "guard false", "shape", "dtype",
@@ -85,16 +85,23 @@ class Log:
     """The events of a recording, and the seconds that each stage took.
 
     `seconds`: parse, compile (rules), read (values and views), match, rewrite. `graphs`: how many graphs were seen.
-    `cached`: compilations whose code came from a cache. `sources`: text of the rule files, by name, for carets.
+    `hits`: compilations whose code came from a cache. `waiting`: passes whose key a cache has asked for, until they
+    run. `sources`: text of the rule files, by name, for carets.
     `drawn`: each graph before and after, where it was asked for.
     """
 
     events: list[Event] = field(factory=list)
     seconds: Counter[str] = field(factory=Counter)
     graphs: int = 0
-    cached: int = 0
+    hits: int = 0
+    waiting: set[int] = field(factory=set, repr=False)
     sources: dict[str, str] = field(factory=dict, repr=False)
     drawn: list[tuple[Snapshot, Snapshot]] | None = field(default=None, repr=False)
+
+    @property
+    def cached(self) -> int:
+        """Compilations whose code came from a cache; under plain Inductor, which does not say so, several are one."""
+        return self.hits + len(self.waiting)
 
     def fired(self) -> Counter[str]:
         """How often each rule fired, by `rule` name."""
