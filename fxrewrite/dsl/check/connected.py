@@ -6,8 +6,8 @@ from typing import Any
 
 from fxrewrite.dsl.check.problem import Problem
 from fxrewrite.dsl.check.scope import Item
-from fxrewrite.dsl.check.terms import walk
-from fxrewrite.dsl.core import Call, Operand, Prim, Term, TorchCall
+from fxrewrite.dsl.check.terms import operands_of, walk
+from fxrewrite.dsl.core import Call, Each, Operand, Prim, Term, TorchCall
 
 
 def connected(texts: tuple[Any, ...], terms: tuple[Term, ...], named: tuple[tuple[str, Term], ...], item: Item) -> None:
@@ -25,6 +25,13 @@ def connected(texts: tuple[Any, ...], terms: tuple[Term, ...], named: tuple[tupl
             place = item.places.word(item.span, name)
             message = f"`{name}` shares no value with the outputs: it would stand anywhere in a graph"
             raise Problem("RW207", message, place, "remove it, or use it")
+
+
+def anchored(each: Each, text: Any) -> None:
+    """RW207 where the values of an output `*y` have nothing in common: it would take all such values of a graph."""
+    if all(o.name in each.lists or o.star for o in operands_of(each.body)):
+        message = f"the values of `*{text.name}` share no value: these are all of their kind in a graph"
+        raise Problem("RW207", message, text.span, "use in each a value that is one for all: `each y = f(t, b)`")
 
 
 def _joined(groups: list[set[Any]], term: Term) -> list[set[Any]]:

@@ -8,6 +8,7 @@ from attrs import define
 
 from fxrewrite.dsl import dims, syntax
 from fxrewrite.dsl.check import arguments, build, calls, conditions, facts, kinds, names, typing
+from fxrewrite.dsl.check.connected import anchored
 from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.scope import Item, Listed, Many, Scope, Value
@@ -147,6 +148,8 @@ class Elaborator:
                     raise Problem(
                         "RW220", f"`{e.name}` is no list: there is nothing to spread", e.span, f"write `{e.name}`"
                     )
+                if isinstance(value, Each) and scope.matched:
+                    anchored(value, e)
                 out.append((e.name, value, e))
                 continue
             value = self.value(e, scope)

@@ -41,7 +41,7 @@ from fxrewrite.dsl.dims import Dim, Star, names
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.program import Checker
 
-PROVIDERS = ("kernel", "generated", "definition")  # and `op`, which is a reserved word
+PROVIDERS = ("kernel", "generated", "definition", "op")
 MAX_ASKED = 6  # attributes whose combinations are tried
 
 

@@ -273,6 +273,15 @@ def _same_types(elab: Elaborator, r: syntax.Rule, left: list[Output], right: lis
                 "RW306", message, text_b.span, "give the right side the type of the left", related
             ) from problem
         _dtype_guard(elab, a, b)
+        if isinstance(a, Result) and isinstance(b, Result):
+            _same_layout(mine.layout, other.layout, text_b, related)
+
+
+def _same_layout(left: str | Ref, right: str | Ref, text: Any, related: list[Related]) -> None:
+    """RW306 where both sides say how an output is stored, and say it differently."""
+    if isinstance(left, str) and isinstance(right, str) and left != right:
+        message = f'the strides of the sides differ: "{left}" on the left, "{right}" on the right'
+        raise Problem("RW306", message, text.span, "give both one layout", related)
 
 
 def _dtype_guard(elab: Elaborator, left: Term, right: Term) -> None:
