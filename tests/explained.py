@@ -1,7 +1,7 @@
 """What a report says of a text of rules on a graph.
 
 log = explained("fusion two(x) = silu(x) |> gelu", fn, args)     # the registered op is the provider
-assert misses(log, "two") == "shared value: expected ..."         # the one group of sites that did not fire
+assert misses(log, "two") == "shared value: expected ..."         # the nearest miss
 """
 
 from __future__ import annotations
@@ -31,22 +31,20 @@ def explained(
     gm = copy.deepcopy(fn) if isinstance(fn, GraphModule) else make_fx_graph(fn, args)
     packs = [*settings.pop("packs", ()), file]
     with record(graphs) as log:
-        rewrite(gm, packs, **{"providers": ["op"], **settings})
+        rewrite(gm, packs, **{"providers": ["op"], "strict": True, **settings})
     return log
 
 
 def miss(log: Log, rule: str) -> Event:
-    """The first site of the one group of sites of a rule that did not fire."""
+    """The nearest miss of a rule."""
     (chapter,) = chapters(log, rule)
-    (group,) = chapter.groups
-    return group.first
+    return chapter.groups[0].first
 
 
 def said(log: Log, rule: str) -> str:
-    """What is said of the one group of sites that did not fire."""
+    """What is said of the nearest miss of a rule."""
     (chapter,) = chapters(log, rule)
-    (group,) = chapter.groups
-    return group.said
+    return chapter.groups[0].said
 
 
 def off(log: Log, rule: str) -> Event:

@@ -167,7 +167,8 @@ def leaves(value: Value, first: Node, writes: Writes) -> list[Node]:
     if nodes and value.op != "reshape":  # a later node: the users of the outputs move behind it
         return nodes[:1]
     if value.nodes and not nodes and (live(value) or not value.args):  # what it is made of would be computed again
-        raise Refusal("mutation between", f"{value.nodes[0].name} was written to")
+        node = value.nodes[0]
+        raise Refusal("mutation between", f"{describe(node)} was written to", node=node)
     return [n for a in value.args if isinstance(a, Value) for n in leaves(a, first, writes)]
 
 

@@ -93,7 +93,8 @@ class Chapter:
 def _alike(events: Iterable[Event]) -> list[Group]:
     groups: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     for e in events:
-        groups[(e.reason, e.by, e.expected, e.found, e.span, e.hint, e.nearest)].append(e)
+        place = None if e.reason in OFF else e.span  # of rules that are off the places differ
+        groups[(e.reason, e.by, e.expected, e.found, place, e.hint, e.nearest)].append(e)
     return [Group(tuple(g)) for g in groups.values()]
 
 

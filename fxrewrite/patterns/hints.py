@@ -34,7 +34,7 @@ def keep_hint(rule: RuleDef, term: Any, sources: Mapping[str, str]) -> str:
     name = next((n for n, t in rule.named if t == term), None)
     if name is not None:
         return f"write `keep` before `{_bound(name, rule, sources)} =` under `where`: it stays for the others"
-    text = term_text(term, sources)
+    text = term_text(term, sources, {t: n for n, t in rule.named})
     used = {*(o.name for o in rule.operands), *(a.name for a in rule.attributes), *(n for n, _ in rule.named)}
     fresh = next((n for n in FRESH if n not in used), None)
     if not text or fresh is None:
@@ -56,15 +56,17 @@ def _bound(name: str, rule: RuleDef, sources: Mapping[str, str]) -> str:
     return found[0] if found else name
 
 
-def term_text(t: Any, sources: Mapping[str, str]) -> str:
-    """A term as a rule may have it; nothing where it cannot be said."""
+def term_text(t: Any, sources: Mapping[str, str], names: Mapping[Any, str]) -> str:
+    """A term as a rule may have it, by the `names` of its parts; nothing where it cannot be said."""
+    if t in names:
+        return names[t]
     if isinstance(t, Operand):
         return t.name
     if isinstance(t, Prim):
         return _source(t.span, sources)
     if not isinstance(t, Result):
         return ""
-    parts = [term_text(a, sources) for a in t.call.args if a is not None]
+    parts = [term_text(a, sources, names) for a in t.call.args if a is not None]
     return f"{t.call.op}({', '.join([*parts, *_attributes(t.call)])})" if all(parts) else ""
 
 
