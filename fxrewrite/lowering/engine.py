@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -232,7 +233,8 @@ class Run:
             return
         low, high = self._tokens(found)
         for condition in found.rule.prefer:
-            at = [_prefers(condition, found, n) for n in (low, high)]
+            highest = math.inf if high is None and low is not None else high
+            at = [_prefers(condition, found, n) for n in (low, highest)]
             if any(a is not True for a in at) or (low != high and not _is_window(condition)):
                 shown = (
                     f"{'an unknown number of' if low is None else low} tokens"
