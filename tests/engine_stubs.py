@@ -23,6 +23,12 @@ import vllm_stubs
 from fxrewrite import ref
 from fxrewrite.dsl.schemas.snapshot import read
 
+OWN = {  # ops of no engine, for rules that an engine has no op for
+    "engine_test.rope_cache_q8": "(Tensor! qx, Tensor q, Tensor! k, Tensor v, Tensor pos, Tensor cs, Tensor s, "
+    "bool neox, str layer) -> Tensor",
+    "engine_test.norm_mrope_cache": "(Tensor! q, Tensor! k, Tensor qkv, Tensor wq, Tensor wk, Tensor pos, Tensor cs, "
+    "float eps, int t, int h, int w, bool il, bool neox, str layer) -> Tensor",
+}
 SLOTS = 6  # rows of a layer's cache; a step writes the first ones
 NOT_ABSORBED = "the queries are as wide as the latent and its rope part"
 
@@ -129,6 +135,30 @@ class Caches:
         k.copy_(ref.rope_q(pos, k, cs, Dh=k.shape[-1], neox=neox, off=0, inv=False, wide=False)[0])
         return self.write_mla(c, k.unsqueeze(1), layer, dtype, scale)
 
+    def rope_and_write_q8(
+        self, qx: Tensor, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, cs: Tensor, s: Tensor, neox: bool, layer: str
+    ) -> Tensor:
+        """The queries are flat, and only their codes are kept; `k` and `v` by heads."""
+        heads = q.unflatten(-1, (-1, k.shape[-1])).clone()
+        done = self.rope_and_write(heads, k, v, pos, cs, neox, layer)
+        qx.copy_(vllm_stubs.codes(heads.flatten(1).float() * s.reciprocal(), qx.dtype))
+        return done
+
+    def norm_mrope_and_write(
+        self, q_out: Tensor, k_out: Tensor, qkv: Tensor, wq: Tensor, wk: Tensor, pos: Tensor, cs: Tensor, eps: float,
+        t: int, h: int, w: int, il: bool, neox: bool, layer: str,
+    ) -> Tensor:  # fmt: skip
+        """All is flat; the weights tell the width of a head."""
+        q, k, v = qkv.split([q_out.shape[1], k_out.shape[1], k_out.shape[1]], -1)
+        flat = [
+            vllm_stubs.rms_norm(x.unflatten(-1, (-1, len(weight))), weight, eps).flatten(1)
+            for x, weight in ((q, wq), (k, wk))
+        ]
+        turned = ref.mrope(pos, flat[0], flat[1], cs, Dh=len(wq), sec=[t, h, w], il=il, neox=neox)
+        q_out.copy_(turned[0])
+        k_out.copy_(turned[1])
+        return self.write(layer, (k_out.unflatten(-1, (-1, len(wk))), v.unflatten(-1, (-1, len(wk)))))
+
     def write_mla(self, c: Tensor, kpe: Tensor, layer: str, dtype: str, scale: Tensor) -> Tensor:
         """The latent, scaled if the cache is narrow, and the rope part."""
         held = c if dtype == "auto" else vllm_stubs.codes(c.float() / scale, torch.float8_e4m3fn).to(c.dtype)
@@ -183,18 +213,19 @@ def nothing_like(at: int) -> Callable[..., Tensor]:
 
 def ops(caches: Caches) -> tuple[tuple[str, Callable[..., Any], Callable[..., Any]], ...]:
     """Name, kernel on these caches, and fake kernel of each op."""
-    writes_buffers = nothing
     return (
         ("vllm.unified_kv_cache_update", lambda k, v, layer: caches.write(layer, (k, v)), nothing_like(0)),
-        ("vllm.unified_attention_with_output", caches.attend, writes_buffers),
-        ("vllm.unified_mla_attention_with_output", caches.attend_mla, writes_buffers),
+        ("vllm.unified_attention_with_output", caches.attend, nothing),
+        ("vllm.unified_mla_attention_with_output", caches.attend_mla, nothing),
         ("vllm.unified_mla_kv_cache_update", caches.write_mla, nothing_like(0)),
         ("vllm.fused_rope_and_unified_kv_cache_update", caches.rope_and_write, nothing_like(0)),
         ("vllm.fused_qk_norm_rope_and_unified_kv_cache_update", caches.norm_rope_and_write, nothing_like(0)),
         ("vllm.fused_rope_unified_mla_kv_cache_update", caches.rope_and_write_mla, nothing_like(3)),
         ("vllm.fused_mla_dual_rms_norm", dual_norm, dual_norm),
         ("vllm.rocm_aiter_triton_add_rmsnorm_pad", norm_pad, norm_pad),
-        ("_C.fused_qk_norm_rope", norm_rope, writes_buffers),
+        ("_C.fused_qk_norm_rope", norm_rope, nothing),
+        ("engine_test.rope_cache_q8", caches.rope_and_write_q8, nothing_like(1)),
+        ("engine_test.norm_mrope_cache", caches.norm_mrope_and_write, nothing_like(2)),
     )
 
 
@@ -202,18 +233,23 @@ def nothing(*args: Any, **named: Any) -> None:
     """The fake kernel of an op that only writes to buffers."""
 
 
+def schema_of(namespace: str, name: str) -> str:
+    """As the snapshot has it."""
+    own = OWN.get(f"{namespace}.{name}")
+    return read(namespace).find(name)[0].text.partition("::")[2] if own is None else name + own
+
+
 @contextmanager
 def declared() -> Iterator[Caches]:
     """The ops of `vllm_stubs`, and in this block those of an engine; then these are gone again."""
     vllm_stubs.declare()
     caches = Caches()
-    libraries = {n: torch.library.Library(n, "FRAGMENT") for n in ("vllm", "_C")}
+    libraries = {n: torch.library.Library(n, "FRAGMENT") for n in ("vllm", "_C", "engine_test")}
     try:
         for qualified, kernel, fake in ops(caches):
             namespace, _, name = qualified.partition(".")
             library = libraries[namespace]
-            text = read(namespace).find(name)[0].text
-            library.define(text.partition("::")[2], tags=(torch.Tag.pt2_compliant_tag,))
+            library.define(schema_of(namespace, name), tags=(torch.Tag.pt2_compliant_tag,))
             library.impl(name, kernel, "CompositeExplicitAutograd")
             torch.library.register_fake(f"{namespace}::{name}", fake, lib=library)
         yield caches

@@ -14,7 +14,9 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from fxrewrite.dsl import registered
 from fxrewrite.dsl.check.problem import closest
+from fxrewrite.dsl.check.terms import calls_of
 from fxrewrite.dsl.core import Case, OpDef, Program
 from fxrewrite.lowering import library
 from fxrewrite.lowering.impls import NotServed, can_provide, missing_op
@@ -73,6 +75,17 @@ def relaxed(case: Case) -> bool:
     return case.contract is not None and case.contract.kind == "relaxed"
 
 
+def without_meaning(program: Program, op: OpDef) -> str | None:
+    """The first op in a definition that nothing here can evaluate: an engine's own, known by its forms alone."""
+    names = [op.name]
+    for name in names:
+        one = program.ops[name]
+        if not one.equations and (one.ref is None or registered.function(registered.REFS, one.ref) is None):
+            return name
+        names += sorted({c.op for case in one.equations for c in calls_of(case.outputs)} - set(names))
+    return None
+
+
 @define
 class Providers:
     """The user's list, resolved against a program. `facts`: `sm`, `rocm`, `world`."""
@@ -89,6 +102,7 @@ class Providers:
         """
         reasons: list[str] = []
         hints: list[str] = []
+        lacking = without_meaning(self.program, op)
         for name in self.names:
             if name == "kernel":
                 kernel = kernel_for(op.name, device)
@@ -98,8 +112,11 @@ class Providers:
                 continue
             elif name == "definition":
                 found = "; ".join([*reasons, f"providers: {', '.join(self.names)}"])
-                raise Refusal(KEPT, found, hint=next(filter(None, hints), providers_hint(["op"])))
+                raise Refusal(KEPT, found, hint=next(filter(None, hints), "" if lacking else providers_hint(["op"])))
             elif name == "op":
+                if lacking is not None:
+                    reasons.append(f"op: {lacking} has no equation, and no installed package registers its `ref`")
+                    continue
                 return Provider("op", lambda dyn: library.op_for(self.program, op.name, dyn))
             else:
                 try:
@@ -108,7 +125,8 @@ class Providers:
                     reasons.append(f"{name}: {error}")
                     hints.append(error.hint)
         found = "; ".join(reasons) or f"none of {', '.join(self.names)} serves {op.name} on {device}"
-        raise Refusal("provider missing", found, hint=next(filter(None, hints), providers_hint([*self.names, "op"])))
+        hint = next(filter(None, hints), "" if lacking else providers_hint([*self.names, "op"]))
+        raise Refusal("provider missing", found, hint=hint)
 
     def _impl(self, name: str, op: OpDef, write: Callable[[Case], list[Any]]) -> list[Any]:
         case = impls_of(op).get(name)

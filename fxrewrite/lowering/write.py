@@ -127,9 +127,12 @@ class Primitives(Algebra):
         return decide_symbolic(op, left, right, self.editor.truth)
 
     def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
-        """`contiguous(x)`, or a native about numbers and names."""
-        if name.startswith(registered.MARK) and not any(isinstance(a, Node) for a in args):
-            return registered.call(name, args)
+        """`contiguous(x)`, or a native, which is given values of the graph."""
+        if name.startswith(registered.MARK):
+            of_node = self.editor.table.of_node
+            if any(isinstance(a, Node) and a not in of_node for a in args):
+                return UNKNOWN
+            return registered.call(name, tuple(of_node[a] if isinstance(a, Node) else a for a in args))
         val = _val(args[0]) if name == "contiguous" else None
         return self.has_layout(val, "row") if isinstance(val, torch.Tensor) else UNKNOWN
 
