@@ -17,7 +17,8 @@ from benchmarks.settings import Settings
 from benchmarks.timing import Times, command, in_turn
 
 PARSE_MS = 150.0  # of CPU: an editor's language server imports the parser
-WARM_MS, COLD_MS = 300.0, 1200.0  # wall time of whole processes: help and `check` of the shipped packs; with no cache
+WARM_MS, COLD_MS = 300.0, 900.0  # wall time of whole processes: help and `check` of the shipped packs; with no cache
+EDITED_MS = 250.0  # the same, of `check FILE` after an edit
 LOAD_MS = (
     100.0  # of CPU: all shipped packs parsed, checked and compiled, with a warm cache, in a process that has torch
 )
@@ -46,7 +47,11 @@ print(json.dumps(seconds))
 def run(settings: Settings) -> list[Table]:
     """The table of processes, and that of what happens inside one."""
     with tempfile.TemporaryDirectory() as folder:
-        warm = {"FXREWRITE_CACHE_DIR": str(Path(folder) / "warm"), "PYTHONPATH": str(ROOT)}
+        warm = {
+            "FXREWRITE_CACHE_DIR": str(Path(folder) / "warm"),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONDONTWRITEBYTECODE": "",  # as installed: the first run of each, which is not timed, compiles modules
+        }
         file = Path(folder) / "one.rw"
         file.write_text(FILE)
         return [_processes(settings, file, warm), _inside(settings, warm)]
@@ -88,7 +93,7 @@ def _processes(settings: Settings, file: Path, warm: dict[str, str]) -> Table:
     base = times["python, doing nothing"]
     rows = tuple((n, t.wall_ms, t.best_ms, t.best_ms - base.best_ms) for n, t in times.items())
     rows += tuple((n, None, None, None) for n in failed)
-    limits = {HELP: WARM_MS, SHIPPED: WARM_MS, ONE: WARM_MS, COLD: COLD_MS}
+    limits = {HELP: WARM_MS, SHIPPED: WARM_MS, ONE: EDITED_MS, COLD: COLD_MS}
     goals = tuple(Goal(f"{n}, wall", times[n].wall_ms, limit, "ms") for n, limit in limits.items() if n in times)
     if PARSE in times:
         goals += (Goal(f"{PARSE}, above bare Python", times[PARSE].best_ms - base.best_ms, PARSE_MS, "ms"),)
