@@ -17,6 +17,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/fxrewrite fmt --check patterns examples
+	$(BIN)/python tools/check_holes.py
 	$(BIN)/pyright
 
 fast: $(STAMP)
