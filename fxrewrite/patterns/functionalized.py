@@ -7,7 +7,7 @@ parts: the base with each part put into its place (`Place`), which is read back 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from math import prod
 from typing import Any
 
@@ -102,12 +102,12 @@ def strided_place(base: Node, shape: Dims, strides: Dims, offset: Any) -> Place 
     if len(kept) > MAX_AXES or 0 in steps:
         return None
     axes = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
-    for merged in _merged(axes, len(kept)):
-        for order in permutations(range(len(kept))):
-            of_axis = {kept[j]: merged[i] for i, j in enumerate(order)}
+    for count in range(min(len(axes), len(kept)), -1, -1):
+        for merged, order in product(_merged(axes, count), permutations(kept, count)):
+            of_axis = {i: (1, steps[i]) for i in kept} | dict(zip(order, merged, strict=True))
             ranges = _ranges(sizes, steps, of_axis, start)
             if ranges is not None:
-                return evolve(whole, ranges=ranges, order=_with_ones(kept, order, len(sizes)))
+                return evolve(whole, ranges=ranges, order=_with_ones(order, len(sizes)))
     return None
 
 
@@ -147,10 +147,10 @@ def _known(stride: Any) -> float:
     return stride if isinstance(stride, int) else float("inf")
 
 
-def _with_ones(kept: list[int], order: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """A permutation of the axes that are longer than 1 as one of all axes."""
-    moved = iter(kept[j] for j in order)
-    full = tuple(next(moved) if i in kept else i for i in range(rank))
+def _with_ones(order: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """A permutation of some axes as one of all axes; the others have one element."""
+    moved = iter(order)
+    full = tuple(next(moved) if i in order else i for i in range(rank))
     return () if full == tuple(range(rank)) else full
 
 
