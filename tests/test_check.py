@@ -33,11 +33,8 @@ from fxrewrite.dsl.core import (
 from fxrewrite.dsl.diagnostics import Diagnostic
 from fxrewrite.dsl.parse import parse
 from fxrewrite.dsl.wording import said
-from test_syntax_errors import CORPUS, told
+from test_corpus import CHECKED, FAIL
 
-FAIL = sorted(CORPUS.glob("fail/RW[234]*.rw"))
-CHECKED = sorted(path for path in CORPUS.glob("ok/*.rw") if path.read_text().startswith("# checks"))
-HEADER = re.compile(r"# (RW[234]\d\d) at (\d+):(\d+): (.+)")
 ROOT = Path(__file__).parents[1]
 LIBRARY = {path: path.read_text() for path in sorted((ROOT / "patterns").rglob("*.rw"))}
 
@@ -78,29 +75,7 @@ def guards(case: Any) -> set[str]:
     return {said(g) for g in case.guards}
 
 
-# ---- the corpus
-
-
-@pytest.mark.parametrize("path", FAIL, ids=lambda path: path.stem)
-def test_corpus(path: Path) -> None:
-    text = path.read_text()
-    header = HEADER.match(text)
-    assert header, "the first line says `# RWnnn at line:column: message; hint`"
-    file, syntax_errors = parse(text, path.name)
-    made, found = packs.check_packs([file])
-    diagnostics = [d for d in (*syntax_errors, *found) if d.severity != "note" or path.name.startswith(d.code)]
-    assert len(diagnostics) == 1, "\n".join(d.render({**made.sources, path.name: text}) for d in diagnostics)
-    one = diagnostics[0]
-    place = (one.code, str(one.span.line), str(one.span.column))
-    assert (*place, told(one)) == header.groups(), one.render({path.name: text})
-    assert path.name.startswith(one.code)
-    assert one.hint
-    assert one.span.line == one.span.end_line
-
-
-@pytest.mark.parametrize("path", CHECKED, ids=lambda path: path.stem)
-def test_right_files_check(path: Path) -> None:
-    program(path.read_text())
+# ---- the library
 
 
 def test_the_library_checks() -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fxrewrite.dsl.check.program import Checker
 
 OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
+_OF_TENSORS = {"//": "write `floor(a / b)`", "%": "write `a - floor(a / b) * b`"}
 SCALARS = (Dtype, DtypeVar, Lit, Ref, Size, Apply)
 _ARGUMENTS = (*TERMS, Number, Nothing)  # what stands where one tensor does
 
@@ -234,9 +235,7 @@ def _tensors(elab: Elaborator, e: syntax.Binary, left: Value, right: Value, scop
     if e.op == "@":
         return typing.matmul(elab.item, a, b, e.span)
     if e.op not in OPERATORS:
-        raise Problem(
-            "RW129", f"`{e.op}` is for numbers and sizes, not for tensors", e.span, "write `floor(a / b)` for `//`"
-        )
+        raise Problem("RW129", f"`{e.op}` is for numbers and sizes, not for tensors", e.span, _OF_TENSORS.get(e.op, ""))
     return typing.binary(elab.item, OPERATORS[e.op], a, b, e.span)
 
 

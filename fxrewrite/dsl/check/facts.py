@@ -15,6 +15,7 @@ from fxrewrite.dsl.dims import Dim, Shape, Star
 
 if TYPE_CHECKING:
     from fxrewrite.dsl.check.expressions import Elaborator
+    from fxrewrite.dsl.check.program import Checker
 
 FINFO = ("max", "min", "eps", "tiny", "smallest_normal")
 
@@ -24,6 +25,7 @@ def attribute(elab: Elaborator, e: syntax.Attr, scope: Scope) -> Value:
     inner = e.value
     if isinstance(inner, syntax.Call) and inner.func == "finfo":
         return _finfo(elab, e, inner, scope)
+    _no_op_without_brackets(elab, e, scope)
     value = single(elab.value(inner, scope))
     if e.name == "dtype" and isinstance(value, (*TERMS, Extern)):
         type_ = elab.item.type_of(value)
@@ -34,6 +36,25 @@ def attribute(elab: Elaborator, e: syntax.Attr, scope: Scope) -> Value:
         return Apply("group." + e.name, (value,))
     place = elab.places.end(e.span, len(e.name))
     raise Problem("RW216", f"there are no methods and no `.{e.name}`", place, _fact_hint(elab, e, value))
+
+
+def _no_op_without_brackets(elab: Elaborator, e: syntax.Attr, scope: Scope) -> None:
+    """RW205 for the name of a torch op that is not called: `aten.silu => x`."""
+    if not is_torch_op(elab.checker, e) or not isinstance(e.value, syntax.Var):
+        return
+    name = e.value.name
+    if not any(name in known for known in (scope.names, scope.parts, elab.item.bound)):
+        op = f"{name}.{e.name}"
+        raise Problem("RW205", f"`{op}` is an op, and is called with brackets", e.span, f"write `{op}(...)`")
+
+
+def is_torch_op(checker: Checker, e: syntax.Expr) -> bool:
+    """Is it the name of a torch op whose schema is known?"""
+    return (
+        isinstance(e, syntax.Attr)
+        and isinstance(e.value, syntax.Var)
+        and bool(checker.schemas.find(f"{e.value.name}.{e.name}"))
+    )
 
 
 def _fact_hint(elab: Elaborator, e: syntax.Attr, value: Value) -> str:

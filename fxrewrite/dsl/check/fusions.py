@@ -71,6 +71,7 @@ def check_fusion(checker: Checker, f: syntax.Fusion) -> OpDef:
         place = checker.places.word(f.span, f.name)
         raise Problem("RW225", f"{f.name} computes nothing", place, "a fusion is made of ops")
     operands = tuple(_info(checker, p, item, zonk, written) for p in f.params.operands)
+    _inferred(checker, f, operands, written)
     connected(f.outputs, terms, named, item)
     requires = tuple(conditions.conjuncts(zonk((*conds, *item.solver.guards))))
     checker.note_origins(f, item, zonk)
@@ -162,15 +163,29 @@ def _info(checker: Checker, p: syntax.Param, item: Item, zonk: Zonk, written: se
         return OperandInfo(p.name, type_, p.type.optional, p.default is not None, p.star, kind, p.span)
     type_ = zonk(item.type_of(operand)) if operand is not None else UNKNOWN
     text = bool(uses) and all(u.kind == "str" for u in uses)
-    if type_ == UNKNOWN and not text:
-        message = f"the type of `{p.name}` cannot be inferred: only built-ins use it"
-        raise Problem("RW308", message, checker.places.word(p.span, p.name), f"write it: `{p.name}: real[*B, D]`")
     optional = bool(uses) and all(u.optional for u in uses)
     default = optional and (p.default is not None or all(u.has_default for u in uses))
     if p.default is not None and not optional:
         message = f"`{p.name}` has the default `none`, and the definition needs it"
         raise Problem("RW307", message, checker.places.word(p.span, p.name), "remove the default")
     return OperandInfo(p.name, type_, optional, default, p.star, "str" if text else "tensor", p.span)
+
+
+def _inferred(checker: Checker, f: syntax.Fusion, operands: tuple[OperandInfo, ...], written: set[str]) -> None:
+    """RW308 for all operands of which nothing says the type."""
+    unknown = [
+        p for p, o in zip(f.params.operands, operands)
+        if o.type == UNKNOWN and o.kind == "tensor" and p.name not in written
+    ]  # fmt: skip
+    if not unknown:
+        return
+    names = " and ".join(f"`{p.name}`" for p in unknown)
+    one = len(unknown) == 1
+    message = (
+        f"the type{'' if one else 's'} of {names} cannot be inferred: only built-ins use {'it' if one else 'them'}"
+    )
+    hint = f"write {'it' if one else 'them'}: `{', '.join(f'{p.name}: real[*B, D]' for p in unknown)}`"
+    raise Problem("RW308", message, checker.places.word(unknown[0].span, unknown[0].name), hint)
 
 
 def ambiguous_dims(item: Item) -> None:
@@ -213,7 +228,11 @@ def _results(outputs: list[tuple[str | None, Term, Any]], terms: tuple[Term, ...
     for (name, _, text), term in zip(outputs, terms):
         name = name or "y"
         if any(i.name == name for i in infos):
-            raise Problem("RW206", f"two results are called {name}", text.span, "name them under `where`")
+            alone = isinstance(text, syntax.Var | syntax.Splat)
+            hint = (
+                "give each value once" if alone else f"name them under `where`: `= {name}, {name}2 where {name} = ...`"
+            )
+            raise Problem("RW206", f"two results are called {name}", text.span, hint)
         type_ = term.type if not isinstance(term, Number) else UNKNOWN
         if isinstance(term, Number):
             raise Problem("RW310", "an output is a tensor", text.span, "give a tensor")

@@ -53,6 +53,7 @@ def op_signature(checker: Checker, op: syntax.Op) -> OpDef:
     unique(checker, op.params)
     attrs = tuple(checker.signatures.attribute(p) for p in op.params.attributes)
     own = {a.name: a.type for a in attrs}
+    _all_typed(checker, op.params)
     operands = tuple(_operand(checker, p, own) for p in op.params.operands)
     classes = {o.type.dtype.key for o in operands if isinstance(o.type.dtype, DtypeVar)}
     results = tuple(checker.signatures.result(r, own, classes) for r in op.results)
@@ -113,10 +114,19 @@ def _dims_apart(checker: Checker, params: syntax.Params, taken: set[str]) -> Non
 
 def _operand(checker: Checker, p: syntax.Param, own: dict[str, str]) -> OperandInfo:
     info = checker.signatures.operand(p, own)
-    if info is None:
-        place = checker.places.word(p.span, p.name)
-        raise Problem("RW308", f"`{p.name}` needs a type: only a fusion infers them", place, f"`{p.name}: real[*B, D]`")
+    assert info is not None, "said by _all_typed"
     return info
+
+
+def _all_typed(checker: Checker, params: syntax.Params) -> None:
+    """RW308 for all operands without a type."""
+    bare = [p for p in params.operands if p.type is None]
+    if bare:
+        names = " and ".join(f"`{p.name}`" for p in bare)
+        needs = "needs a type" if len(bare) == 1 else "need types"
+        hint = f"`{', '.join(f'{p.name}: real[*B, D]' for p in bare)}`"
+        place = checker.places.word(bare[0].span, bare[0].name)
+        raise Problem("RW308", f"{names} {needs}: only a fusion infers them", place, hint)
 
 
 def _result_names(checker: Checker, op: syntax.Op, results: tuple[ResultInfo, ...]) -> None:

@@ -52,11 +52,45 @@ def check_overlaps(checker: Checker, rules: list[RuleDef]) -> None:
     for rule in rules:
         by_name[rule.name].append(rule)
         groups[rule.stage, *sorted(str(_key(t, KEY_DEPTH)) for t in roots(rule.left))].append(rule)
+    turning: set[int] = set()
     for winner in rules:
-        for loser in (r for name in winner.over for r in by_name.get(name, ()) if r.stage == winner.stage):
+        if winner.order in turning:
+            continue
+        circle = _circle(winner, by_name)
+        if len(circle) > 2:
+            turning |= {r.order for r in circle}
+            checker.guard(lambda circle=circle: _refuse_circle(checker.places, circle))
+            continue
+        for loser in _losers(winner, by_name):
             checker.guard(lambda a=winner, b=loser: _winner_and_loser(checker.places, a, b))
     for group in groups.values():
         _check_group(checker, group)
+
+
+def _losers(winner: RuleDef, by_name: dict[str, list[RuleDef]]) -> list[RuleDef]:
+    """The rules that one stands over."""
+    return [r for name in winner.over for r in by_name.get(name, ()) if r.stage == winner.stage]
+
+
+def _circle(start: RuleDef, by_name: dict[str, list[RuleDef]]) -> list[RuleDef]:
+    """The shortest way from a rule over others back to itself; none where there is no such way."""
+    ways, seen = [[start]], {start.order}
+    for way in ways:
+        for loser in _losers(way[-1], by_name):
+            if loser.order == start.order:
+                return way
+            if loser.order not in seen:
+                seen.add(loser.order)
+                ways.append([*way, loser])
+    return []
+
+
+def _refuse_circle(places: Places, circle: list[RuleDef]) -> None:
+    first, *others = circle
+    names = f"{', '.join(r.name for r in circle[:-1])} and {circle[-1].name}"
+    related = [Related(_place(places, r), f"{r.name} is here") for r in others]
+    message = f"{names} stand over each other in a circle, so none wins"
+    raise Problem("RW401", message, _place(places, first), f"remove `over {others[0].name}` here, or another", related)
 
 
 def _check_group(checker: Checker, group: list[RuleDef]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.check import conditions, fusions, kinds, names, ops
+from fxrewrite.dsl.check import conditions, facts, fusions, kinds, names, ops
 from fxrewrite.dsl.check.builtins import OF_LISTS
 from fxrewrite.dsl.check.connected import connected
 from fxrewrite.dsl.check.contradiction import possible
@@ -216,6 +216,8 @@ def used_once(checker: Checker, r: syntax.Rule) -> None:
             continue
         if checker.is_constant(name, r.span.file) or _carried(checker, r, name):
             continue
+        if _begins_an_op(checker, r, found[0]):
+            continue  # said where the op is looked for
         others = [n for n in uses if n != name and len(uses[n]) > 0]
         hint = f"a dtype? write `{DTYPE_HINTS[name]}`" if name in DTYPE_HINTS else closest(name, others)
         raise Problem(
@@ -226,6 +228,17 @@ def used_once(checker: Checker, r: syntax.Rule) -> None:
             place = checker.places.word(p.span, p.name)
             raise Problem("RW221", f"this rule does not use `{p.name}`", place, "remove it, or use it")
     refuse_unused_parts(checker.places, r.where, uses)
+
+
+def _begins_an_op(checker: Checker, r: syntax.Rule, name: syntax.Var) -> bool:
+    """Is it the `aten` of an `aten.silu` without brackets?"""
+    todo: list[Any] = [r.left, r.right, r.where]
+    while todo:
+        e = todo.pop()
+        if isinstance(e, syntax.Attr) and e.value is name:
+            return facts.is_torch_op(checker, e)
+        todo += parts_of(e)
+    return False
 
 
 def _carried(checker: Checker, r: syntax.Rule, name: str) -> bool:

@@ -30,7 +30,8 @@ class Visibility:
         """RW205 where a file uses a name of another pack without `use`."""
         if not self.sees(file, name):
             pack = pack_of(self.owners[name])
-            raise Problem("RW205", f"`{name}` is of the pack {pack}", span, f"write `use {pack} ({name})` above")
+            path = _path_from(file, self.owners[name])
+            raise Problem("RW205", f"`{name}` is of the pack {pack}", span, f"write `use {path} ({name})` above")
 
     def read_use(self, use: syntax.Use, files: Collection[str]) -> None:
         """Note what a `use` item makes visible. `files`: the paths of all of them."""
@@ -67,6 +68,15 @@ class Visibility:
 def pack_of(file: str) -> str:
     """The name that a file has as a pack."""
     return file.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".rw")
+
+
+def _path_from(file: str, owner: str) -> str:
+    """How a file names another: by the folders between them where it lies below, a shipped pack by its name."""
+    if owner.startswith("patterns/"):
+        return pack_of(owner)
+    folder = file.replace("\\", "/").rpartition("/")[0]
+    below = owner.replace("\\", "/").removesuffix(".rw").removeprefix(folder + "/" if folder else "")
+    return below.replace("/", ".") if below.replace("/", "").isidentifier() else pack_of(owner)
 
 
 def is_vocabulary(file: str) -> bool:

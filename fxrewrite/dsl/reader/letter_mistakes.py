@@ -78,7 +78,7 @@ def outside_the_folder(trouble: Trouble) -> Diagnostic | None:
         return None
     words = trouble.text(1, len(trouble.tokens) - 1).partition("(")[0].strip().strip('"').removesuffix(".rw")
     inside = ".." not in words and not words.startswith("/")
-    name = words.replace("/", ".") if inside else words.rpartition("/")[2]
+    name = words.replace("/", ".") if inside else words.rpartition("/")[2].strip(".")
     hint = f"write `use {name}`" if name.replace(".", "").replace("_", "").isalnum() else "write `use pack`"
     why = "a file uses shipped packs, and files in its own folder and below: `use name`, `use folder.name`"
     return trouble.says("RW129", why, hint)

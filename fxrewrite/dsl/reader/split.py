@@ -133,8 +133,10 @@ class _Splitter:
     def _not_ascii(self, number: int, line: str) -> None:
         column = next(i for i, letter in enumerate(line, 1) if not letter.isascii())
         letter = line[column - 1]
-        message = f"the text of a file is ASCII; found U+{ord(letter):04X}"
-        trouble = Diagnostic("RW129", message, self._place(number, column, column + 1), "write it in ASCII letters")
+        message, hint = f"the text of a file is ASCII; found U+{ord(letter):04X}", "write it in ASCII letters"
+        if letter == "\ufeff" and (number, column) == (1, 1):
+            message, hint = "the file begins with a byte order mark", "save it as UTF-8 without BOM"
+        trouble = Diagnostic("RW129", message, self._place(number, column, column + 1), hint)
         if line.startswith("#") or not self.chunks:
             self.loose.append(trouble)
         else:
