@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fxrewrite.dsl.check import packing, ranks, shapes, slices, torch_builtins, typing
+from fxrewrite.dsl.check import narrow_formats, ranks, shapes, slices, torch_builtins, typing
 from fxrewrite.dsl.check.scope import Item, Value
 from fxrewrite.dsl.syntax import Span
 
@@ -46,10 +46,10 @@ _MAKERS: dict[str, Callable[[Item, str, dict[str, Any], Span], Value]] = {
     **dict.fromkeys("view_as_complex view_as_real real_part imag_part".split(), torch_builtins.complex_parts),
     "zeros": torch_builtins.zeros,
     "zeros_like": torch_builtins.same_type,
-    "round_e2m1": packing.round_e2m1,
-    "pack2": packing.pack2,
-    "pack4": packing.pack4,
-    "swizzle": packing.swizzle,
+    "round_e2m1": narrow_formats.round_e2m1,
+    "pack2": narrow_formats.pack2,
+    "pack4": narrow_formats.pack4,
+    "swizzle": narrow_formats.swizzle,
     "psum": ranks.psum,
     **dict.fromkeys(("pshard", "pconcat"), ranks.resized),
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define
 
 from fxrewrite.dsl import dims, syntax
-from fxrewrite.dsl.check import arguments, build, calls, conditions, facts, kinds, names, typing
+from fxrewrite.dsl.check import accessors, arguments, build, calls, conditions, kinds, names, typing
 from fxrewrite.dsl.check.connected import anchored
 from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Problem, closest
@@ -387,9 +387,9 @@ _EXPRESSIONS: dict[type, Any] = {
     syntax.Unary: _unary,
     syntax.Compare: _compare,
     syntax.Member: _member,
-    syntax.Attr: facts.attribute,
-    syntax.Proj: facts.projection,
-    syntax.Index: facts.index,
+    syntax.Attr: accessors.attribute,
+    syntax.Proj: accessors.projection,
+    syntax.Index: accessors.index,
     syntax.Alternatives: _alternatives,
     syntax.Tuple: _tuple,
     syntax.List: _list,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.check import conditions, packing, samples
+from fxrewrite.dsl.check import conditions, narrow_formats, samples
 from fxrewrite.dsl.check.claims import check_claims
 from fxrewrite.dsl.check.contradiction import domain, never, possible
 from fxrewrite.dsl.check.expressions import Elaborator
@@ -306,7 +306,7 @@ def _equation(
         raise Problem("RW224", message, outputs_span(equation.outputs), "give one value for each")
     for (_, term, text), r in zip(outputs, sig.results):
         _needs_free_axes(checker, op, sig, r, elab.item.type_of(term))
-        want = packing.stored(r.type, pins, text.span)
+        want = narrow_formats.stored(r.type, pins, text.span)
         elab.item.solver.unify(want, elab.item.type_of(term), text.span, f"result `{r.name}` of {op.name}")
     zonk = Zonk(elab.item)
     terms = zonk(tuple(t for _, t, _ in outputs))

@@ -16,9 +16,9 @@ from fxrewrite.dsl.check.builtins import DTYPES, RESERVED
 from fxrewrite.dsl.check.claims import check_claims
 from fxrewrite.dsl.check.def_items import check_def
 from fxrewrite.dsl.check.expressions import Elaborator
-from fxrewrite.dsl.check.heads import checked_pack, distinct, plain_pack
 from fxrewrite.dsl.check.natives import check_native
 from fxrewrite.dsl.check.overlap import check_overlaps
+from fxrewrite.dsl.check.pack_policy import checked_pack, distinct, plain_pack
 from fxrewrite.dsl.check.places import Places
 from fxrewrite.dsl.check.problem import Broken, Problem, closest
 from fxrewrite.dsl.check.scope import Item, Scope

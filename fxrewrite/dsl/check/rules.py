@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.check import conditions, facts, fusions, kinds, names, ops
+from fxrewrite.dsl.check import accessors, conditions, fusions, kinds, names, ops
 from fxrewrite.dsl.check.builtins import OF_LISTS
 from fxrewrite.dsl.check.connected import connected
 from fxrewrite.dsl.check.contradiction import possible
@@ -236,7 +236,7 @@ def _begins_an_op(checker: Checker, r: syntax.Rule, name: syntax.Var) -> bool:
     while todo:
         e = todo.pop()
         if isinstance(e, syntax.Attr) and e.value is name:
-            return facts.is_torch_op(checker, e)
+            return accessors.is_torch_op(checker, e)
         todo += parts_of(e)
     return False
 

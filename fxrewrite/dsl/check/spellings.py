@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from fxrewrite.dsl import syntax
-from fxrewrite.dsl.check import arguments, calls, conditions, names, operand_pins, packing
+from fxrewrite.dsl.check import arguments, calls, conditions, names, narrow_formats, operand_pins
 from fxrewrite.dsl.check.attributes import may_be_none
 from fxrewrite.dsl.check.contradiction import never
 from fxrewrite.dsl.check.expressions import Elaborator
@@ -173,7 +173,7 @@ def _spelled(elab: Elaborator, spell: Spell, texts: tuple[Any, ...], scope: Scop
         message = f"`{spell.name}` gives {len(outputs)} of {len(op.results)} results"
         raise Problem("RW224", message, outputs_span(texts), f"results: {', '.join(r.name for r in op.results)}")
     for o, r in zip(outputs, op.results):
-        want = packing.stored(r.type, _layouts(op, scope), outputs_span(texts))
+        want = narrow_formats.stored(r.type, _layouts(op, scope), outputs_span(texts))
         elab.typed(o, want)
         what = f"result `{r.name}` of {op.name}"
         elab.item.solver.unify(want, elab.item.type_of(o), outputs_span(texts), what)
@@ -246,7 +246,7 @@ class _BoundCall:
                 text = syntax.Var(self.call.span, r.name)
                 outputs.append(self.elab.as_term(names.lookup(self.elab, r.name, text, self.scope), text))
                 what = f"result `{r.name}` of {self.op.name}"
-                want = packing.stored(r.type, self.layouts(r.name), self.call.span)
+                want = narrow_formats.stored(r.type, self.layouts(r.name), self.call.span)
                 self.elab.item.solver.unify(want, self.elab.item.type_of(outputs[-1]), self.call.span, what)
                 continue
             if silent or (count is not None and returned >= count):
