@@ -14,8 +14,8 @@ from fxrewrite.dsl.core import UNKNOWN, Apply, Dtype, DtypeVar, Extern, Lit, Ref
 from fxrewrite.dsl.dims import Dim, Shape, Star
 
 if TYPE_CHECKING:
+    from fxrewrite.dsl.check.checker import Checker
     from fxrewrite.dsl.check.expressions import Elaborator
-    from fxrewrite.dsl.check.program import Checker
 
 FINFO = ("max", "min", "eps", "tiny", "smallest_normal")
 

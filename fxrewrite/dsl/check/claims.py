@@ -22,7 +22,7 @@ from fxrewrite.dsl.core import Call, Extern, Lit, Number, OpDef, Operand, Operan
 from fxrewrite.dsl.dims import Shape, Star
 
 if TYPE_CHECKING:
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 REDUCTIONS = ("amax", "mean", "sum", "var")
 Fault = tuple[str, str]  # why, and a hint

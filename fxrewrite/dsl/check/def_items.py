@@ -14,7 +14,7 @@ from fxrewrite.dsl.check.scope import Item, Scope, Value
 from fxrewrite.dsl.core import UNKNOWN, DtypeVar, Operand, Ref
 
 if TYPE_CHECKING:
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 
 def check_def(checker: Checker, d: syntax.Def) -> None:

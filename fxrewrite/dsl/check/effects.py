@@ -16,7 +16,7 @@ from fxrewrite.dsl.diagnostics import Related
 from fxrewrite.dsl.wording import said
 
 if TYPE_CHECKING:
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 OF_A_RANK = ("contiguous", "fresh", "donated", "written", "same_layout")  # facts that may differ from rank to rank
 

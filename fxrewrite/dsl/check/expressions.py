@@ -37,7 +37,7 @@ from fxrewrite.dsl.core import (
 from fxrewrite.dsl.dims import Star
 
 if TYPE_CHECKING:
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 _OF_TENSORS = {"//": "write `floor(a / b)`", "%": "write `a - floor(a / b) * b`"}

@@ -42,7 +42,7 @@ from fxrewrite.dsl.core import (
 from fxrewrite.dsl.dims import Dim
 
 if TYPE_CHECKING:
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 
 def check_fusion(checker: Checker, f: syntax.Fusion) -> OpDef:

@@ -12,8 +12,8 @@ from fxrewrite.dsl.check.scope import Value
 from fxrewrite.dsl.check.signatures import ATTRIBUTE_TYPES, PYTHON_TYPES
 
 if TYPE_CHECKING:
+    from fxrewrite.dsl.check.checker import Checker
     from fxrewrite.dsl.check.expressions import Elaborator
-    from fxrewrite.dsl.check.program import Checker
 
 RESULTS = ("bool", "int", "float", "str", "list", "dtype")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")

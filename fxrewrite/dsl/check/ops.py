@@ -39,7 +39,7 @@ from fxrewrite.dsl.core import (
 from fxrewrite.dsl.dims import Dim, Star, names
 
 if TYPE_CHECKING:
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 PROVIDERS = ("kernel", "generated", "definition", "op")
 MAX_ASKED = 6  # attributes whose combinations are tried

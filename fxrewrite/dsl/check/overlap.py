@@ -37,7 +37,7 @@ from fxrewrite.dsl.dims import Dim, substitute
 from fxrewrite.dsl.dims import name as dim_named
 
 if TYPE_CHECKING:
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 MAX_ROOTS = 4  # of a left side that are tried in every order
 MAX_COMPARED = 100  # rules before one that it is held against, where their left sides look alike

@@ -12,7 +12,7 @@ from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.core import PackDef, RuleDef
 
 if TYPE_CHECKING:
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 STAGES = ("canonicalize", "fuse", "lower")
 

@@ -9,7 +9,7 @@ from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.core import Attribute, OperandInfo
 
 if TYPE_CHECKING:
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 PROPERTIES = ("rowwise", "elementwise", "commutative", "writes", "reads", "collective")
 EFFECTS = ("writes", "reads", "collective")

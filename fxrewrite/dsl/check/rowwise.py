@@ -12,7 +12,7 @@ from fxrewrite.dsl.core import Nothing, Number, Operand, OperandInfo, Prim, Resu
 from fxrewrite.dsl.dims import Shape, Star
 
 if TYPE_CHECKING:
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 
 def rowwise(checker: Checker, terms: tuple[Term, ...], operands: tuple[OperandInfo, ...]) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ from fxrewrite.dsl.diagnostics import Related
 from fxrewrite.dsl.formats import DTYPE_HINTS
 
 if TYPE_CHECKING:
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 Output = tuple[str | None, Term, Any]
 

@@ -12,7 +12,7 @@ from fxrewrite.dsl.core import Attribute, OperandInfo, ResultInfo
 from fxrewrite.dsl.dims import Star, names
 
 if TYPE_CHECKING:
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 DISTRIBUTIONS = {"normal": "mean, deviation", "uniform": "low, high", "log_uniform": "low, high"}
 

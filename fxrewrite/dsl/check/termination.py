@@ -14,7 +14,7 @@ from fxrewrite.dsl.wording import said
 
 if TYPE_CHECKING:
     from fxrewrite.dsl import syntax
-    from fxrewrite.dsl.check.program import Checker
+    from fxrewrite.dsl.check.checker import Checker
 
 
 Signature = Callable[[str], OpDef]
