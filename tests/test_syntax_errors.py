@@ -202,3 +202,10 @@ def check_answer(text: str, file: syntax.File, diagnostics: list[Diagnostic]) ->
         assert "\n" not in found.message + found.hint
         assert found.render({"x.rw": text})
     assert [span.line for span in spans[: len(diagnostics)]] == sorted(found.span.line for found in diagnostics)
+
+
+def test_a_byte_order_mark_is_told_as_that() -> None:
+    _, (found,) = parse("\ufeffa => b\n", "x.rw")
+    assert (found.code, found.span.column, found.hint) == ("RW129", 1, "save it as UTF-8 without BOM")
+    _, (found,) = parse("a => b\ufeff\n", "x.rw")
+    assert found.hint == "write it in ASCII letters"

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from fxrewrite.cli.exits import FINDINGS, MISUSE, UNREADABLE
+from fxrewrite.cli.exits import ABSENT, FINDINGS, MISUSE
 from fxrewrite.cli.folders import expanded
 from fxrewrite.dsl import packs
 from fxrewrite.dsl.annotations import as_annotations
@@ -59,7 +59,7 @@ def command(
         program, found = packs.check_packs(named)
     shown = [d for d in found if notes or bind or how != "text" or d.severity != "note"]
     click.echo(_formatted(how, named, program, shown) + (_unknown(found) if shown != found else ""))
-    if any(d.code in UNREADABLE for d in found):
+    if any(d.code in ABSENT for d in found):
         sys.exit(MISUSE)
     sys.exit(FINDINGS if any(d.severity == "error" for d in found) else 0)
 

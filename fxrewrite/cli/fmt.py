@@ -12,7 +12,7 @@ from typing import Any
 import click
 from attrs import evolve, frozen
 
-from fxrewrite.cli.exits import FINDINGS, MISUSE, UNREADABLE
+from fxrewrite.cli.exits import ABSENT, FINDINGS, MISUSE
 from fxrewrite.cli.folders import expanded
 from fxrewrite.cli.replace import replace
 from fxrewrite.dsl.diagnostics import Diagnostic
@@ -180,6 +180,6 @@ def as_object(outcomes: Sequence[Outcome], dry: bool, diff: bool) -> dict[str, A
 
 
 def _exit_code(outcomes: Sequence[Outcome], dry: bool) -> int:
-    if any(o.failure or any(d.code in UNREADABLE for d in o.findings) for o in outcomes):
+    if any(o.failure or any(d.code in ABSENT for d in o.findings) for o in outcomes):
         return MISUSE
     return FINDINGS if any(o.findings or (dry and o.changes) for o in outcomes) else 0

@@ -15,7 +15,7 @@ from zipfile import is_zipfile
 
 import click
 
-from fxrewrite.cli.exits import FINDINGS, MISUSE, UNREADABLE
+from fxrewrite.cli.exits import ABSENT, FINDINGS, MISUSE
 
 
 class Misuse(click.ClickException):
@@ -113,7 +113,7 @@ def load_rules(config: Any, as_json: bool = False) -> Any:
     try:
         return load_program(config)
     except RuleError as error:
-        absent = next((d for d in error.diagnostics if d.code in UNREADABLE), None)
+        absent = next((d for d in error.diagnostics if d.code in ABSENT), None)
         if absent is not None:
             raise Misuse(absent.message, absent.hint) from error
         if as_json:
