@@ -516,6 +516,18 @@ def test_slices_past_the_end_are_not_understood() -> None:
         assert (places(call) is not None) is known
 
 
+def test_parts_that_overlap_are_not_understood() -> None:
+    x = base_node(random(T, NQ + NK))
+    for start, known in ((NQ, True), (NQ - DH, False)):
+        spec: Any = {"positions": None, "_all_bases": [x], "_query_base_index": 0, "_key_base_index": 0}
+        for name, a, b in (("query", 0, NQ), ("key", start, NQ + NK)):
+            spec |= {f"_{name}_slice_dim": 1, f"_{name}_slice_start": a, f"_{name}_slice_end": b}
+        call = x.graph.call_function(
+            torch.ops.higher_order.auto_functionalized_v2, (custom.rotary_embedding.default,), spec
+        )
+        assert (places(call) is not None) is known
+
+
 # ---- two names under a commutative op
 
 BOTH_ORDERS = """pack orders
