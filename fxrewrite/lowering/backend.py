@@ -136,16 +136,23 @@ def rewrite_by(pass_: RewritePass, program: Any) -> Any:
         raise TypeError(
             f"rewrite takes a GraphModule or an ExportedProgram, not {type(program).__name__}; trace it first"
         )
-    for node in gm.graph.nodes:
-        if node.op == "call_function" and node.users and "val" not in node.meta:
-            raise ValueError(f"node {node.name} has no meta['val']; trace with fake tensors (make_fx, torch.export)")
+    bare = _without_value(gm)
+    if bare is not None:
+        raise ValueError(f"node {bare.name} has no meta['val']; trace with fake tensors (make_fx, torch.export)")
     names = _output_names(gm)
-    pass_(gm.graph)
-    gm.graph.lint()
-    gm.recompile()
+    nested = [m for m in gm.modules() if isinstance(m, GraphModule) and m is not gm and _without_value(m) is None]
+    for graph_module in (*reversed(nested), gm):  # branches of a `cond` before what holds it, as Inductor has it
+        pass_(graph_module.graph)
+        graph_module.graph.lint()
+        graph_module.recompile()
     if isinstance(program, torch.export.ExportedProgram):
         _rename_outputs(program, dict(zip(names, _output_names(gm), strict=True)))
     return program
+
+
+def _without_value(gm: GraphModule) -> Node | None:
+    """The first call of a graph that no fake value is known of."""
+    return next((n for n in gm.graph.nodes if n.op == "call_function" and n.users and "val" not in n.meta), None)
 
 
 def register_ops(packs: Packs = None) -> None:
