@@ -27,13 +27,8 @@ NO_EXAMPLE = "<!-- no example file: "  # the page of a code that no single file 
 OF_NO_FILE = {"RW001", "RW002", "RW131", "RW229", "RW230", "RW408"}
 PLANNED = {"verify"}  # verbs that the documentation names as not there yet
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
-SLOW = {
-    "tutorial.md",
-    "explain.md",
-    "from-register-replacement.md",
-    "RW229.md",
-    "RW230.md",
-}  # their commands import torch
+# their commands import torch
+SLOW = {"tutorial.md", "explain.md", "from-register-replacement.md", "RW229.md", "RW230.md"}
 RUN = [
     pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.name in SLOW else [])
     for page in PAGES

@@ -39,8 +39,8 @@ def test_author_a_rule_on_hostile_rows() -> None:
 def test_bind_your_op(capsys: pytest.CaptureFixture[str]) -> None:
     bind_your_op.main()
     text = shown(capsys)
-    assert "width 64: {'add_rms_norm_fp8': 'mine', 'rms_norm_fp8': 'mine'}, the same bytes" in text
-    assert "width 40: {'add_rms_norm_fp8': 'op', 'rms_norm_fp8': 'op'}, the same bytes" in text
+    assert "width 64: {'rms_norm_fp8': 'mine', 'add_rms_norm_fp8': 'mine'}, the same bytes" in text
+    assert "width 40: {'rms_norm_fp8': 'op', 'add_rms_norm_fp8': 'op'}, the same bytes" in text
     assert "provider missing: found mine:" in text and "here D = 40 is false" in text
 
 

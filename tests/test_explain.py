@@ -66,7 +66,7 @@ CASES: dict[str, tuple[str, Callable[..., Any], tuple[Tensor, ...], dict[str, An
     "cycle": ("fusion two(x, r) = z, y where y = silu(x), z = silu_mul(y, r)\n",
               lambda x: (F.silu(y := F.silu(x)) * torch.neg(y), y), (X,), {},
               "cycle: found neg is read by the rule and depends on its output"),
-    "mutation": (TWO, written, (X,), {}, "mutation between: found mul was written to"),
+    "mutation": (TWO, written, (X,), {}, "mutation between: found mul was written to by add_"),
     "shared": (TWO, lambda x: (F.gelu(y := F.silu(x)), torch.neg(y)), (X,), {},
                "shared value: expected silu has no other users, found used by neg"),
     "false": (ROWS, plain, (X,), {}, "guard false: expected rows(x) % 48 == 0, found rows(x) = 4"),

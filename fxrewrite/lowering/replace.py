@@ -168,7 +168,8 @@ def leaves(value: Value, first: Node, writes: Writes) -> list[Node]:
         return nodes[:1]
     if value.nodes and not nodes and (live(value) or not value.args):  # what it is made of would be computed again
         node = value.nodes[0]
-        raise Refusal("mutation between", f"{describe(node)} was written to", node=node)
+        by = ", ".join(map(describe, writes.to(node)[:3]))
+        raise Refusal("mutation between", f"{describe(node)} was written to by {by}", node=node)
     return [n for a in value.args if isinstance(a, Value) for n in leaves(a, first, writes)]
 
 
