@@ -10,11 +10,13 @@ Schemas are those of `fxrewrite/dsl/schemas`; equations are torch by hand, as in
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -231,6 +233,14 @@ def ops(caches: Caches) -> tuple[tuple[str, Callable[..., Any], Callable[..., An
 
 def nothing(*args: Any, **named: Any) -> None:
     """The fake kernel of an op that only writes to buffers."""
+
+
+def pretend(patch: pytest.MonkeyPatch, **facts: Any) -> None:
+    """The machine is another one for passes that are made from now on."""
+    found = {"sm": 0, "rocm": False, "world": 1, **facts}
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fxrewrite.") and hasattr(module, "machine_facts"):
+            patch.setattr(module, "machine_facts", lambda *_: found)
 
 
 def schema_of(namespace: str, name: str) -> str:

@@ -57,9 +57,7 @@ class Engine:
         fake_vllm.install(patch, fake_vllm.config(self.layers))
 
     def _pass_of(self, pack: str, by: str, **machine: Any) -> RewritePass:
-        facts = {"sm": 0, "rocm": False, "world": 1, **machine}
-        for module in ("config", "engine", "graph_pass"):
-            self.patch.setattr(f"fxrewrite.lowering.{module}.machine_facts", lambda *_: facts)
+        engine_stubs.pretend(self.patch, **machine)
         packs = [pack, self.folder / "mine.rw"] if by == "mine" else [pack]
         return make_pass(make_config(packs, level="O3", flags={pack: True}, providers=[by], strict=True))
 

@@ -337,7 +337,7 @@ _OF_ONE: dict[str, Callable[[Env, Any], Any]] = {
     "bytes": _bytes,
     "identity": _identity,
     "group.name": lambda _, g: getattr(g, "name", g if isinstance(g, str) else UNKNOWN),
-    "group.size": lambda _, g: getattr(g, "size", UNKNOWN),
+    "group.size": lambda _, g: UNKNOWN if getattr(g, "size", None) is None else g.size,
 }
 _OF_TWO: dict[str, Callable[[Env, Any, Any], Any]] = {
     "+": _arithmetic(operator.add),

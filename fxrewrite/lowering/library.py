@@ -31,6 +31,7 @@ from fxrewrite.lowering.layouts import empty, stored, stored_shape
 from fxrewrite.lowering.schema import schema
 from fxrewrite.patterns.calls import Declared
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
+from fxrewrite.patterns.groups import Groups
 
 NAMESPACE = "fxrewrite"
 OVERLOADS = {"": False, ".dyn": True}  # overload -> are float attributes tensors?
@@ -159,11 +160,13 @@ def _fake(program: Program, op: OpDef) -> Callable[..., Any]:
 def split_arguments(op: OpDef, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
     """The operands and the attributes among the positional arguments of a torch op; what is left out stays out."""
     count = len(op.operands)
-    attributes = {a.name: _attribute(v) for a, v in zip(op.attributes, args[count:]) if not _filled_in(a, v)}
+    attributes = {a.name: _attribute(a, v) for a, v in zip(op.attributes, args[count:]) if not _filled_in(a, v)}
     return list(args[:count]), attributes
 
 
-def _attribute(given: Any) -> Any:
+def _attribute(a: Attribute, given: Any) -> Any:
+    if a.type == "group" and isinstance(given, str):
+        return Groups().named(given)  # a definition may ask for its size
     return NAMES.get(given, str(given)) if isinstance(given, torch.dtype) else given
 
 
