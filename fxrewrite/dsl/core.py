@@ -354,6 +354,7 @@ class OpDef:
     doc: str = ""
     span: Span | None = field(eq=False, default=None, repr=False)
     effects: tuple[tuple[str, str], ...] = ()  # (kind, operand or attribute): ("writes", "layer")
+    swaps: tuple[str, ...] = ()  # two operands that may be exchanged
 
     def attribute(self, name: str) -> Attribute | None:
         """The attribute called `name`."""

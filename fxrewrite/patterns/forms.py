@@ -47,6 +47,7 @@ from fxrewrite.patterns.members import Members
 from fxrewrite.patterns.normal import Normal
 from fxrewrite.patterns.sizes import allowed_dtypes
 from fxrewrite.patterns.state import Next, Slots, State, Step, lookup
+from fxrewrite.patterns.symmetry import Swaps
 from fxrewrite.patterns.values import Symbol
 
 
@@ -81,6 +82,11 @@ def _torch_op_if_any(path: str) -> torch._ops.OpOverload | None:
         return None
 
 
+def _positions(op: OpDef) -> tuple[int, int]:
+    names = [o.name for o in op.operands]
+    return names.index(op.swaps[0]), names.index(op.swaps[1])
+
+
 @define(eq=False)
 class Pattern:
     """A compiled left side: `anchor` matches the first output; `outputs` are all of them, as written.
@@ -110,6 +116,7 @@ def compile_pattern(
     name: str, outputs: tuple[Term, ...], operands: tuple[OperandInfo, ...], attributes: tuple[Any, ...],
     guards: tuple[Any, ...], pins: tuple[tuple[str, Any], ...], named: tuple[Term, ...],
     emit: Callable[[Any, State], bool], machine: dict[str, Any], raw: bool = False, further: bool = False,
+    swaps: Swaps | None = None,
 ) -> Pattern:  # fmt: skip
     """Compile. `emit(pattern, state)` gets each solution and says whether to stop. `raw`: without a normal form.
     `further`: outputs that name what the first does not are looked for.
@@ -126,7 +133,9 @@ def compile_pattern(
         slots(slot)
     normals = outputs if raw else tuple(normal(t) for t in outputs)
     strings = frozenset(o.name for o in operands if o.kind == "str")
-    compiler = Compiler(slots, lambda s: SiteEnv(lookup(slots, s), machine), torch_op, raw, strings, (normals, guards))
+    compiler = Compiler(
+        slots, lambda s: SiteEnv(lookup(slots, s), machine), torch_op, raw, strings, (normals, guards), swaps
+    )
     cell: list[Pattern] = []
 
     def found(s: State) -> bool:
@@ -337,6 +346,7 @@ class Library:
         replicated: Sequence[str] = (),
     ):  # fmt: skip
         self.program = program
+        self.swaps = {op.name: _positions(op) for op in program.ops.values() if op.swaps}
         self.groups, self.replicated = groups or Groups(), replicated
         self.declared = declared  # what a torch op is in the language
         self.effects = declarations(program, _torch_op_if_any)
@@ -396,7 +406,7 @@ class Library:
     def _compiled(self, owner: OpDef | RuleDef, name: str, span: Any, *parts: Any) -> Pattern | None:
         """A pattern, or None where this build does not have what it names."""
         try:
-            pattern = compile_pattern(name, *parts)
+            pattern = compile_pattern(name, *parts, swaps=self.swaps)
         except MissingOp as error:
             self.off.append(Off(name, "missing op", f"{error} is not in this build", span))
             return None

@@ -40,7 +40,7 @@ from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.patterns.guards import SiteEnv, same
 from fxrewrite.patterns.sizes import allowed_dtypes, evaluate_shape, possible_rank, settle
 from fxrewrite.patterns.state import POP, UNSET, Next, Slots, State, Step, bind, miss
-from fxrewrite.patterns.symmetry import interchangeable
+from fxrewrite.patterns.symmetry import Swaps, interchangeable
 from fxrewrite.patterns.values import COMMUTATIVE, FRESH, Value
 
 WHOLE = frozenset({"reshape", "expand", "permute"})  # their attributes are one list
@@ -49,15 +49,16 @@ WHOLE = frozenset({"reshape", "expand", "permute"})  # their attributes are one 
 class Compiler:
     """Compiles terms of one pattern. `torch_op` finds an overload by its dotted name. `raw`: for values that are one
     node each, as clean-up reads them: a cast that is not there is not matched. `strings`: operands that are no tensors.
-    `parts`: all terms and guards of the pattern, where names may have roles.
+    `parts`: all terms and guards of the pattern, where names may have roles. `swaps`: operands of declared ops that may
+    be exchanged.
     """
 
     def __init__(
         self, slots: Slots, env: Callable[[State], SiteEnv], torch_op: Callable[[str], Any], raw: bool = False,
-        strings: frozenset[str] = frozenset(), parts: Any = (),
+        strings: frozenset[str] = frozenset(), parts: Any = (), swaps: Swaps | None = None,
     ):  # fmt: skip
         self.slots, self.env, self.torch_op, self.raw, self.strings = slots, env, torch_op, raw, strings
-        self.parts = parts
+        self.parts, self.swaps = parts, swaps or {}
         self.constants = Constants(slots, env)
 
     # ---- tensors
@@ -184,7 +185,7 @@ class Compiler:
         start = self.term(first, lambda s: rest(s.v[other], s))
         names = [o for o in (a, b) if isinstance(o, Operand)]
         slots = [self.slots(o.name) for o in names]
-        alike = len(names) == 2 and interchangeable(self.parts, names[0].name, names[1].name)
+        alike = self.alike(a, b)
         same_types = alike and names[0].type == names[1].type
 
         def attempt(x: Any, y: Any, s: State) -> bool:
@@ -206,6 +207,11 @@ class Compiler:
             return unordered and x is not y and attempt(y, x, s)
 
         return step
+
+    def alike(self, a: Any, b: Any) -> bool:
+        """Are two operands names that may change places everywhere in the pattern?"""
+        both = isinstance(a, Operand) and isinstance(b, Operand)
+        return both and interchangeable(self.parts, a.name, b.name, self.swaps)
 
     def cast(self, t: Prim, then: Next) -> Step:
         """A cast, or what needs none: a cast that changes nothing is not in the graph."""
@@ -334,7 +340,8 @@ class Compiler:
         """A result of a declared op: over the views of the value."""
         call = t.call
         at, name, index = self.slots(("call", call)), call.op, t.index
-        inner = self.call_arguments(call, at, then)
+        orders = self.orders(call)
+        inner = [self.call_arguments(call, at, order, then) for order in orders]
 
         def step(v: Value, s: State) -> bool:
             views = s.sweep.views_of(v, name)
@@ -348,15 +355,26 @@ class Compiler:
                 if have is UNSET:
                     s.v[at] = view
                     s.trail.append(at)
-                if inner(s):
-                    return True
+                bound = len(s.trail)
+                for arguments in inner:
+                    if arguments(s):
+                        return True
+                    s.undo(bound)
                 s.undo(mark)
             return False
 
         return step
 
-    def call_arguments(self, call: Call, at: int, then: Next) -> Next:
-        """Operands and attributes of the view in slot `at`."""
+    def orders(self, call: Call) -> list[tuple[int, ...]]:
+        """The orders of the operands of a call to try: two, where two operands may be exchanged and it matters here."""
+        given = tuple(range(len(call.args)))
+        j, k = self.swaps.get(call.op, (0, 0))
+        if j == k or self.alike(call.args[j], call.args[k]):
+            return [given]
+        return [given, tuple({j: k, k: j}.get(i, i) for i in given)]
+
+    def call_arguments(self, call: Call, at: int, order: tuple[int, ...], then: Next) -> Next:
+        """Operands, in this order, and attributes of the view in slot `at`."""
         operands = len(call.args)
         for j in sorted(range(operands), key=lambda j: _weight(call.args[j]), reverse=True):
             arg = call.args[j]
@@ -367,7 +385,7 @@ class Compiler:
                 if hasattr(arg, "type")
                 else self.plain(arg, then)
             )
-            then = self._argument(step, at, j)
+            then = self._argument(step, at, order[j])
         for j, (_, scalar) in reversed(list(enumerate(call.attrs))):
             then = self._argument(self.attribute(scalar, then, call), at, operands + j)
         return then

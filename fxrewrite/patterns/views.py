@@ -153,12 +153,13 @@ class Sweep:
         root = "@" + name
         producers: dict[str | None, list[Any]] = {None: []}
         for view, i in v.views[name]:
-            x = view.args[0] if i == 0 else None
-            while type(x) is Value:
-                for one in (x, x.args[0]) if x.op == "to" else (x,):  # absorbed casts
-                    for producer, views in one.views.items():
-                        producers.setdefault(producer, []).extend(views)
-                x = x.source
+            pair = self.library.swaps.get(name, (0,))
+            for x in (view.args[j] for j in (pair if 0 in pair else (0,)) if i == 0):
+                while type(x) is Value:
+                    for one in (x, x.args[0]) if x.op == "to" else (x,):  # absorbed casts
+                        for producer, views in one.views.items():
+                            producers.setdefault(producer, []).extend(views)
+                    x = x.source
         numbered = self.library.numbered if index is self.library.rules else {}
         for p, below in producers.items():
             patterns = index.get((root, p), ())

@@ -21,10 +21,11 @@ def properties(
     name: str,
     operands: tuple[OperandInfo, ...],
     attributes: tuple[Attribute, ...],
-) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The row-wise operands and the effects (kind, key) that properties declare."""
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """The row-wise operands, the effects (kind, key), and two operands that may be exchanged, as properties say."""
     rowwise: tuple[str, ...] = ()
     effects: list[tuple[str, str]] = []
+    swaps: tuple[str, ...] = ()
     for prop in found:
         place = checker.places.word(prop.span, prop.name)
         if prop.name not in PROPERTIES:
@@ -36,7 +37,9 @@ def properties(
             rowwise = tuple(dict.fromkeys((*rowwise, *prop.names)))
         elif prop.name in EFFECTS:
             effects += [(prop.name, n) for n in prop.names]
-    return rowwise, tuple(effects)
+        else:
+            swaps = prop.names
+    return rowwise, tuple(effects), swaps
 
 
 def _names(

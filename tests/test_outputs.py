@@ -1,0 +1,135 @@
+"""Left sides with several outputs, lists and operands that may be exchanged: what is found, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import capture
+from fxrewrite.lowering.backend import make_pass
+from fxrewrite.lowering.config import make_config
+from graph_checks import rewrite_checked
+
+BF16 = torch.bfloat16
+
+
+def sample(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(BF16)
+
+
+X, Y, A, B = sample(4, 64), sample(4, 64).flip(0), sample(64), sample(64).flip(0)
+
+
+@pytest.fixture
+def fired(tmp_path: Path) -> Callable[..., dict[str, int]]:
+    def rewrite(text: str, fn: Any, *args: Tensor) -> dict[str, int]:
+        path = tmp_path / "rules.rw"
+        path.write_text(text)
+        pass_ = make_pass(make_config([path], providers=["op"], strict=True))
+        return rewrite_checked(capture.make_fx_graph(fn, args), pass_).fired
+
+    return rewrite
+
+
+# ---- outputs that name what the first does not
+
+TWO = "fusion two(x: lowp[T, D], a: lowp[D], b: lowp[D]) = p, q where s = sigmoid(x), p = s * a, q = s * b\n"
+
+
+def test_a_second_output_is_looked_for(fired: Any) -> None:
+    def fn(x: Tensor, a: Tensor, b: Tensor) -> Any:
+        s = torch.sigmoid(x)
+        return s * a, s * b
+
+    assert fired(TWO, fn, X, A, B) == {"two": 1}
+
+
+def test_no_value_is_two_outputs(fired: Any) -> None:
+    assert fired(TWO, lambda x, a: torch.sigmoid(x) * a, X, A) == {}
+
+
+def test_a_second_output_of_another_value(fired: Any) -> None:
+    assert fired(TWO, lambda x, y, a, b: (torch.sigmoid(x) * a, torch.sigmoid(y) * b), X, Y, A, B) == {}
+
+
+def test_decoys_are_passed_over(fired: Any) -> None:
+    """`s * s` and `s * 2` read the same value and are no outputs: what is left must be free of other users."""
+
+    def fn(x: Tensor, a: Tensor, b: Tensor) -> Any:
+        s = torch.sigmoid(x)
+        return s * s, s * 2, s * a, s * b
+
+    assert fired(TWO, fn, X, A, B) == {}  # `s` is used by the decoys
+    assert fired(TWO.replace("where s = sigmoid(x),", "where keep s = sigmoid(x),"), fn, X, A, B) == {"two": 1}
+
+
+THREE = """fusion three(x: lowp[T, D], a: lowp[D], b: lowp[D]) = s, neg(m * b), m
+  where s = sigmoid(x), m = s * a
+"""
+
+
+def test_an_output_below_another_that_is_found_later(fired: Any) -> None:
+    def fn(x: Tensor, a: Tensor, b: Tensor) -> Any:
+        s = torch.sigmoid(x)
+        m = s * a
+        return s, -(m * b), m
+
+    assert fired(THREE, fn, X, A, B) == {"three": 1}
+
+
+# ---- each, over a primitive
+
+EACH = """fusion products(x: lowp[M, K], *b: lowp[K, N]) = *y where t = sigmoid(x), each y = t @ b
+"""
+W = [sample(64, n) for n in (16, 32, 48)]
+
+
+def test_products_of_other_widths(fired: Any) -> None:
+    def fn(x: Tensor, *ws: Tensor) -> Any:
+        t = torch.sigmoid(x)
+        return [t @ w for w in ws]
+
+    assert fired(EACH, fn, X, *W) == {"products": 1}
+    assert fired(EACH, fn, X, W[0]) == {}  # one is no list
+
+
+def test_a_product_of_another_dtype_is_not_of_the_list(fired: Any) -> None:
+    def fn(x: Tensor, *ws: Tensor) -> Any:
+        t = torch.sigmoid(x)
+        return [t @ w for w in ws], t.float() @ ws[0].float()
+
+    assert fired(EACH, fn, X, *W[:2]) == {}  # `t` has another user
+
+
+# ---- operands that may be exchanged
+
+SWAP = """op shifted(x: lowp[T, D], r: lowp[T, D]) -> (y: lowp[T, D])
+  = exp(x + r)
+  property commutative(x, r)
+fusion of_a_sigmoid(x: lowp[T, D], r) = shifted(sigmoid(x), r)
+fusion of_any(x: lowp[T, D], r) = neg(shifted(x, r))
+"""
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_operands_match_in_both_orders(fired: Any, swap: bool) -> None:
+    def fn(x: Tensor, r: Tensor) -> Tensor:
+        s = torch.sigmoid(x)
+        return torch.exp(r + s if swap else s + r)
+
+    assert fired(SWAP, fn, X, Y) == {"of_a_sigmoid": 1}
+
+
+def test_a_site_of_two_names_is_one_site(fired: Any) -> None:
+    assert fired(SWAP, lambda x, r: -torch.exp(x + r), X, Y) == {"of_any": 1}
+
+
+def test_a_difference_keeps_its_order(fired: Any) -> None:
+    text = SWAP.replace("x + r", "x - r").replace("  property commutative(x, r)\n", "")
+    assert fired(text, lambda x, r: torch.exp(torch.sigmoid(x) - r), X, Y) == {"of_a_sigmoid": 1}
+    assert fired(text, lambda x, r: torch.exp(r - torch.sigmoid(x)), X, Y) == {}
