@@ -234,7 +234,7 @@ class Counting(CustomGraphPass):
 def test_M2() -> None:
     """With a warm cache the pass is not run, so that it cannot say what it did."""
     config = inductor_config.patch(fx_graph_cache=True), functorch_config.patch(enable_autograd_cache=True)
-    rule = "fusion f(x: f32[T, D]) = exp(abs(x))\n"
+    one, other = (rules(f"fusion {name}(x: f32[T, D]) = exp(abs(x))\n") for name in ("f", "g"))
 
     def compiled(model: Callable[[Tensor], Tensor], **how: Any) -> None:
         torch._dynamo.reset()
@@ -250,12 +250,12 @@ def test_M2() -> None:
         for _ in range(2):  # of ops that Inductor calls, so that no C++ is compiled
             compiled(lambda x: x @ x.T, options={"post_grad_custom_pre_pass": counting})
         assert counting.seen == 1
-        for how in (
-            {"backend": fxrewrite.backend([rules(rule)], providers=["op"])},
-            {"options": fxrewrite.inductor_options([rules(rule)], providers=["op"], level="O3")},
+        for name, how in (
+            ("f", {"backend": fxrewrite.backend([one], providers=["op"])}),
+            ("g", {"options": fxrewrite.inductor_options([other], providers=["op"])}),
         ):
             cold, warm = ours_compiled(**how), ours_compiled(**how)
-            assert (dict(cold.fired()), cold.cached) == ({"f": 1}, 0)
+            assert (dict(cold.fired()), cold.cached) == ({name: 1}, 0)
             assert (dict(warm.fired()), warm.cached) == ({}, 1)
             assert "cached, not run" in warm.report()
 
@@ -310,7 +310,8 @@ def test_a_write_is_held_against_values(fn: Callable[..., Any]) -> None:
         assert done.fired == {"twice": 1}
     else:
         event = missed(done)
-        assert (event.reason, event.found) == ("mutation between", WRITES[fn])
+        assert event.reason == "mutation between"
+        assert event.found.startswith(WRITES[fn] or "")
 
 
 NORMS: dict[str, tuple[Callable[..., Any], bool]] = {
