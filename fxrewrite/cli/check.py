@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -32,8 +33,17 @@ FORMATS = ("text", "json", "sarif", "github")
 @click.option(
     "--import", "modules", multiple=True, metavar="MODULE", help="Import MODULE, which registers ops; --bind."
 )
+@click.option("--emit", type=click.Choice(("inductor",)), help="Write the rules as plain patterns of Inductor.")
+@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.py", help="Where --emit writes.")
 def command(
-    files: tuple[str, ...], how: str, rule: str | None, notes: bool, bind: bool, modules: tuple[str, ...]
+    files: tuple[str, ...],
+    how: str,
+    rule: str | None,
+    notes: bool,
+    bind: bool,
+    modules: tuple[str, ...],
+    emit: str | None,
+    out: str | None,
 ) -> None:
     """Check FILES: .rw files, folders of them, or names of shipped packs. Without FILES, the shipped packs.
 
@@ -46,10 +56,14 @@ def command(
 
         if how not in ("text", "json"):
             raise click.UsageError("--explain writes text or JSON")
-        if bind or modules:
-            raise click.UsageError("--explain tells what the text means: leave --bind and --import out")
+        if bind or modules or emit:
+            raise click.UsageError("--explain tells what the text means: leave --bind, --import and --emit out")
         explain(named, rule, how == "json")
         return
+    if out is not None and emit is None:
+        raise click.UsageError("--out says where --emit writes: add --emit inductor")
+    if emit is not None and how != "text":
+        raise click.UsageError("--emit writes Python, and text about it: leave --format out")
     bind = bind or bool(modules)
     if bind:
         from fxrewrite.cli.bind import check_bound
@@ -58,10 +72,18 @@ def command(
     else:
         program, found = packs.check_packs(named)
     shown = [d for d in found if notes or bind or how != "text" or d.severity != "note"]
-    click.echo(_formatted(how, named, program, shown) + (_unknown(found) if shown != found else ""))
+    wrong = any(d.severity == "error" for d in found)
+    if emit is None or wrong:
+        click.echo(_formatted(how, named, program, shown) + (_unknown(found) if shown != found else ""))
+    else:
+        from fxrewrite.cli.emit import emit as emit_file
+
+        if shown:
+            click.echo(_formatted(how, named, program, shown), err=True)
+        emit_file(named, program, None if out is None else Path(out))
     if any(d.code in ABSENT for d in found):
         sys.exit(MISUSE)
-    sys.exit(FINDINGS if any(d.severity == "error" for d in found) else 0)
+    sys.exit(FINDINGS if wrong else 0)
 
 
 def _formatted(how: str, named: Sequence[str], program: Program, found: Sequence[Diagnostic]) -> str:

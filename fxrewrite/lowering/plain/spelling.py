@@ -1,0 +1,354 @@
+"""One spelling of a rule's left side: its ops by one equation or form each, in primitives of post-grad graphs.
+
+What a spelling leaves open is chosen (`choices.Ways`): the dtype of each class, the value of each attribute with a
+domain, which equation or form of each op, whether an optional operand is there, one leading axis or two. The result is
+a small graph that nobody runs; the sizes of its values are names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from attrs import define, field
+from torch.fx import Graph, Node
+
+from fxrewrite.dsl import core, dims
+from fxrewrite.dsl.binding import bind_operands
+from fxrewrite.dsl.core import (
+    NO_DEFAULT,
+    Apply,
+    Attribute,
+    Case,
+    Dtype,
+    DtypeVar,
+    Extern,
+    Lit,
+    OpDef,
+    OperandInfo,
+    Prim,
+    Program,
+    Ref,
+    RuleDef,
+)
+from fxrewrite.dsl.dims import Star
+from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Bindings, EvaluationError, fill_attributes
+from fxrewrite.dsl.scalars import FIT, holds, sizes, value
+from fxrewrite.dsl.wording import said
+from fxrewrite.lowering.plain.choices import Choose, Dead
+from fxrewrite.lowering.plain.shapes import Val, val_of
+from fxrewrite.lowering.plain.sizes import Free, named
+from fxrewrite.patterns.dtypes import NAMES, to_graph
+from fxrewrite.patterns.writers import INDUCTOR, NOT_WRITTEN, WRITERS
+
+aten = torch.ops.aten
+ONE_TENSOR = ("add", "sub", "mul", "div", "fdiv", "maximum", "minimum")
+
+
+class NeedsLiteral(Exception):
+    """Arithmetic on an attribute that is captured: it must be a number."""
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.name = name
+
+
+class Captured:
+    """The value of a float attribute that a match binds."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def _refuse(self, *others: Any) -> Any:
+        raise NeedsLiteral(self.name)
+
+    __neg__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __floordiv__ = __mod__ = _refuse
+
+
+@define(eq=False)
+class Store:
+    """The nodes of all spellings of a rule; equal ones are one."""
+
+    graph: Graph = field(factory=Graph)
+    made: dict[Any, Node] = field(factory=dict)
+
+    def placeholder(self, name: str, val: Val | None) -> Node:
+        """An operand, or a number that is captured."""
+        key = (name, val)
+        if key not in self.made:
+            node = self.made[key] = self.graph.placeholder(name)
+            if val is not None:
+                node.meta["val"] = val
+        return self.made[key]
+
+    def call(self, val: Val, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """A torch op."""
+        key = (target, repr(args), repr(kwargs))
+        if key not in self.made:
+            node = self.made[key] = self.graph.call_function(target, args, kwargs)
+            node.meta["val"] = val if target is not aten.scalar_tensor.default else Val(val.dtype, ())
+        return self.made[key]
+
+
+@define(eq=False)
+class Spelled:
+    """`outputs` of the rule, nodes of `store`. `operands`: by name, a node, or None for `none`. `attributes`: by name;
+    a `Captured` or a `Free` is bound by the match. `fixed`: what a form pins of captured ones. `assumed`: comparisons
+    that must hold. Every node has a `Val` in `meta["val"]`; `numbers`, which are captured, are placeholders without.
+    """
+
+    rule: RuleDef
+    choose: Choose
+    store: Store
+    outputs: list[Node] = field(factory=list)
+    operands: dict[str, Node | None] = field(factory=dict)
+    attributes: dict[str, Any] = field(factory=dict)
+    fixed: dict[str, Any] = field(factory=dict)
+    assumed: list[tuple[str, Any, Any]] = field(factory=list)
+    numbers: dict[str, Node] = field(factory=dict)
+
+    def pin(self, name: str, pinned: Any) -> bool:
+        """May a captured attribute have this value?"""
+        return self.fixed.setdefault(name, pinned) == pinned
+
+
+def spell(program: Program, rule: RuleDef, store: Store, literal: set[str], choose: Choose) -> Spelled:
+    """One spelling of the left side of `rule`. `literal`: float attributes that are their default, not captured.
+
+    Raises Dead where the choices do not go together or the rule says what a plain pattern cannot.
+    """
+    spelled = Spelled(rule, choose, store)
+    for a in rule.attributes:
+        spelled.attributes[a.name] = _attribute(a, a.name in literal, choose)
+    heading = OpDef(rule.name, rule.operands, rule.attributes, (), ())
+    env = Spelling(program=program, op=heading, algebra=_Nodes(spelled), spelled=spelled)
+    env.attributes = spelled.attributes
+    dtypes: dict[str, Dtype] = {}
+    for o in rule.operands:
+        spelled.operands[o.name] = env.operands[o.name] = _operand(o, env, dtypes, choose)
+    env.dtypes.update(dtypes)
+    try:
+        spelled.outputs = [env.term(t) for t in rule.left]
+        held = holds(rule.guards, env)
+    except EvaluationError as error:
+        raise Dead(str(error)) from error
+    if held is not True:
+        wrong = next((g for g in rule.guards if value(g, env) is not True), rule.guards)
+        raise Dead(f"its condition `{said(wrong)}` is " + ("false" if held is False else "one on what a pattern lacks"))
+    if any(not isinstance(o, Node) or o.op != "call_function" for o in spelled.outputs):
+        raise Dead("an output is no op")
+    return spelled
+
+
+def _attribute(a: Attribute, literal: bool, choose: Choose) -> Any:
+    if a.type == "bool":
+        return choose([a.default, not a.default] if isinstance(a.default, bool) else [False, True])
+    if a.type == "layout":
+        return a.default if a.default is not NO_DEFAULT else (a.domain or ("row",))[0]
+    if a.domain is not None:
+        return choose(sorted(a.domain, key=lambda d: (d != a.default, str(d))))
+    open_ = {"float": lambda: Captured(a.name), "int": lambda: named(a.name)}.get(a.type)
+    if open_ is None:
+        raise Dead(f"`{a.name}` is a {a.type}")
+    if literal:
+        if a.default is NO_DEFAULT or a.default is None:
+            raise Dead(f"the rule computes with `{a.name}`, which a pattern captures")
+        return a.default
+    return choose([None, open_()] if a.optional else [open_()])
+
+
+def _operand(o: OperandInfo, env: Spelling, dtypes: dict[str, Dtype], choose: Choose) -> Node | None:
+    if o.star or o.kind != "tensor":
+        raise Dead(f"`{o.name}` is " + ("a list of any length" if o.star else "a name, no tensor"))
+    if o.type.dtype is None or o.type.shape is None:
+        raise Dead(f"the type of `{o.name}` is open")
+    if o.optional and choose([True, False] if not o.has_default else [False, True]) is False:
+        return None
+    for d in o.type.shape:
+        if isinstance(d, Star):
+            if d.name not in env.stars:
+                env.stars[d.name] = tuple(named(f"{d.name}_{i}") for i in range(choose([1, 2])))
+        else:
+            env.dims.update({n: named(n) for n in dims.names(d) if n not in env.attributes})
+    dtype = to_graph(_dtype(o.type.dtype, env, dtypes, choose))
+    return env.spelled.store.placeholder(o.name, Val(dtype, sizes(o.type.shape, env)))
+
+
+def _dtype(declared: Any, env: Spelling, dtypes: dict[str, Dtype], choose: Choose) -> Dtype:
+    if isinstance(declared, DtypeVar):
+        if declared.key not in dtypes:
+            dtypes[declared.key] = Dtype(choose(declared.members))
+        return dtypes[declared.key]
+    return env.attributes[declared.name] if isinstance(declared, Ref) else declared
+
+
+# ---- terms
+
+
+@define(eq=False)
+class Spelling(Bindings):
+    """The terms of the rule, or of an op that it calls, as nodes."""
+
+    spelled: Spelled = field(kw_only=True)
+
+    def term(self, term: Any) -> Any:
+        """The node of a term."""
+        if isinstance(term, core.Result):
+            return self._call(term.call)[term.index]
+        if isinstance(term, core.Choose):
+            return self._choose(term)
+        if isinstance(term, core.Either):
+            key = ("either", id(term))
+            if key not in self.done:
+                self.done[key] = self.spelled.choose(term.choices)  # type: ignore[index]
+            return self.term(self.done[key])  # type: ignore[index]
+        if isinstance(term, core.Each):
+            raise Dead("`each` matches a list of any length")
+        if isinstance(term, Extern):
+            raise Dead(f"{term.call.op} is an op, no primitive")
+        return super().term(term)
+
+    def _choose(self, term: core.Choose) -> Any:
+        for conditions, case in term.cases:
+            found = holds(conditions, self)
+            if found is None:
+                raise Dead(f"whether {said(conditions[0])} is not in a pattern")
+            if found:
+                return self.term(case)
+        raise Dead("no case holds")
+
+    def _call(self, call: core.Call) -> Sequence[Any]:
+        if id(call) not in self.done:
+            self.done[id(call)] = self._spelled(call)
+        return self.done[id(call)]
+
+    def _spelled(self, call: core.Call) -> Sequence[Any]:
+        op = self.program.ops[call.op]
+        if op.effects:
+            raise Dead(f"{op.name} has an effect")
+        inner = Spelling(program=self.program, op=op, algebra=self.algebra, spelled=self.spelled)
+        args = [self._argument(a) for a in call.args]
+        given = {n: value(a, self) for n, a in call.attrs if not isinstance(a, core.Wild)}
+        if any(g is UNKNOWN for g in given.values()):
+            raise Dead(f"an attribute of {op.name} is not known here")
+        inner.attributes = fill_attributes(op, given)
+        bind_operands(op, args, inner)
+        if any(value(c, inner) is not True for c in op.requires):
+            raise Dead(f"{op.name} requires what is not known here")
+        cases = [c for c in (*op.equations, *op.forms) if not _has_call(c) and not c.binds]
+        if not cases:
+            raise Dead(f"{op.name} has no equation in primitives")
+        open_ = [c for c in cases if inner.tries(c)]
+        if not open_:
+            raise Dead(f"no equation of {op.name} holds")
+        case = self.spelled.choose(open_)
+        inner.takes(case)
+        return [inner.term(o) for o in case.outputs]
+
+    def _argument(self, argument: Any) -> Any:
+        if isinstance(argument, tuple):
+            raise Dead("it has a list of operands")
+        return value(argument, self)
+
+    def tries(self, case: Case) -> bool:
+        """May this case be taken? Nothing is left behind."""
+        fixed, assumed = dict(self.spelled.fixed), list(self.spelled.assumed)
+        found = self.takes(case)
+        self.spelled.fixed, self.spelled.assumed = fixed, assumed
+        return found
+
+    def takes(self, case: Case) -> bool:
+        """Hold its pins and guards? What a match must bind for that is noted."""
+        return all(self._pinned(n, p) for n, p in case.pins) and holds(case.guards, self) is True
+
+    def _pinned(self, name: str, pinned: Any) -> bool:
+        if name in self.operands and name not in self.attributes:
+            return (self.operands[name] is None) == (pinned is None)
+        have = self.attributes.get(name, UNKNOWN)
+        if isinstance(have, Captured):
+            return not isinstance(pinned, Apply) and self.spelled.pin(have.name, pinned)
+        return type(have) is type(pinned) and have == pinned
+
+
+def _has_call(case: Case) -> bool:
+    return any(_externs(o) for o in case.outputs)
+
+
+def _externs(term: Any) -> bool:
+    if isinstance(term, Extern):
+        return True
+    inner = term.call.args if isinstance(term, core.Result) else getattr(term, "args", ())
+    return any(_externs(a) for a in inner if not isinstance(a, Lit | tuple))
+
+
+# ---- primitives
+
+
+class _Nodes(Algebra):
+    """Primitives as nodes; each promotion is a cast of its own, except beside a number."""
+
+    def __init__(self, spelled: Spelled):
+        self.spelled = spelled
+
+    def primitive(self, op: str, args: Sequence[Any], params: Sequence[Any], term: Prim) -> Node:
+        """A primitive as Inductor's post-grad graphs spell it."""
+        if op in NOT_WRITTEN:
+            raise Dead(NOT_WRITTEN[op].split(":")[0])
+        given = [to_graph(p) for p in params]
+        if any(p == FIT for p in given if isinstance(p, int)) and op in ("reshape", "expand"):
+            raise Dead("a size that fits")
+        if op in ONE_TENSOR:
+            args = self._promoted(args)
+        if op == "to" and args[0].meta["val"].dtype == given[0]:
+            return args[0]
+        vals = [a.meta.get("val", a) if isinstance(a, Node) else a for a in args]
+        val = val_of(op, vals, given)
+        if op == "mul" and args[0] is args[1] and self.spelled.choose(["pow", "mul"]) == "pow":
+            return self.spelled.store.call(val, aten.pow.Tensor_Scalar, args[0], 2)
+        return WRITERS[op](INDUCTOR, partial(self.spelled.store.call, val), *args, *given)
+
+    def _promoted(self, args: Sequence[Any]) -> list[Any]:
+        vals = [a.meta["val"] for a in args if isinstance(a, Node) and "val" in a.meta]
+        if len(vals) < 2 or vals[0].dtype == vals[1].dtype or (vals[0].ndim > 0) != (vals[1].ndim > 0):
+            return list(args)
+        wide = torch.promote_types(vals[0].dtype, vals[1].dtype)
+        return [self._cast(a, wide) for a in args]
+
+    def _cast(self, x: Node, dtype: torch.dtype) -> Node:
+        val = x.meta["val"]
+        return x if val.dtype == dtype else self.spelled.store.call(Val(dtype, val.shape), INDUCTOR.cast, x, dtype)
+
+    def dtype(self, value: Any) -> str | None:
+        """The short name of a dtype."""
+        return NAMES[value.meta["val"].dtype] if isinstance(value, Node) and "val" in value.meta else None
+
+    def shape(self, value: Any) -> Sequence[Any] | None:
+        """The sizes."""
+        return value.meta["val"].shape if isinstance(value, Node) and "val" in value.meta else None
+
+    def number(self, value: Any) -> Any:
+        """A number; one that the match binds is a placeholder."""
+        if not isinstance(value, Captured):
+            return value
+        if value.name not in self.spelled.numbers:
+            self.spelled.numbers[value.name] = self.spelled.store.placeholder(value.name, None)
+        return self.spelled.numbers[value.name]
+
+    def decide(self, op: str, left: Any, right: Any) -> Any:
+        """A comparison of what a match binds: it is assumed, and becomes a part of the check."""
+        if op == "==" and left == right:
+            return True
+        if not all(isinstance(a, int | float | Free | Captured) for a in (left, right)):
+            return UNKNOWN
+        if (op, left, right) not in self.spelled.assumed:
+            self.spelled.assumed.append((op, left, right))
+        return True
+
+
+__all__ = ["Captured", "NeedsLiteral", "Spelled", "Store", "spell"]
