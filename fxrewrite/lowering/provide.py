@@ -24,6 +24,7 @@ from fxrewrite.patterns.calls import Declared, arguments_of
 from fxrewrite.patterns.dtypes import to_core
 from fxrewrite.patterns.events import LOWERED, SERVED, Event, source_line
 from fxrewrite.patterns.values import dims_of
+from fxrewrite.patterns.wording import describe
 
 
 def provide(
@@ -142,7 +143,7 @@ def _pairs(node: Node, result: Any) -> Iterator[tuple[Node, Node]]:
         return
     for user in node.users:
         if user.target is not operator.getitem:
-            raise Refusal("shape", f"{user.name} reads the results of {node.name} as one", node=user)
+            raise Refusal("shape", f"{describe(user)} reads the results of {describe(node)} as one", node=user)
         index: Any = user.args[1]
         yield from _pairs(user, result[index])
 

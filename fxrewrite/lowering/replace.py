@@ -100,7 +100,7 @@ def plan(found: Found, table: Table) -> Plan:
             raise Refusal("eaten by", table.written[o.node], node=o.node)
         if writes.to(o.node):  # a duplicate, or a view, would be written with it
             raise Refusal(
-                "mutation between", describe(writes.to(o.node)[0]), f"nothing writes to {o.node.name}", o.node
+                "mutation between", describe(writes.to(o.node)[0]), f"nothing writes to {describe(o.node)}", o.node
             )
     first = min(o.node for o in outputs)
     operands = _values(found.bindings.values())
@@ -490,7 +490,7 @@ def _unaliased(old: Node, new: Node, editor: Editor) -> None:
     written = editor.table.writes.to(new) if editor.table.writes else ()
     write = next((w for w in written if old < w and w not in editor.made), None)
     if write is not None:
-        raise Refusal("mutation between", describe(write), f"nothing writes to {memory(new).name}", write)
+        raise Refusal("mutation between", describe(write), f"nothing writes to {describe(memory(new))}", write)
 
 
 def _strides(t: torch.Tensor) -> tuple[Any, ...]:
