@@ -146,6 +146,22 @@ FIRES: dict[str, tuple[str, Callable[..., Any], tuple[Tensor, ...]]] = {
 }
 
 
+def hf_rotate(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
+    """As Hugging Face has it: cos and sin stand once for each half."""
+    a, b = x.chunk(2, -1)
+    return x * c + torch.cat([-b, a], -1) * s
+
+
+@pytest.mark.parametrize(("doubled", "fired"), [(True, {"rms_norm_rotate": 1}), (False, {})])
+def test_rotate_with_repeated_cos_and_sin(doubled: bool, fired: dict[str, int]) -> None:
+    def fn(x: Tensor, w: Tensor, f: Tensor) -> Tensor:
+        angles = torch.cat([f, f], -1) if doubled else f.repeat_interleave(2, -1)
+        return hf_rotate(norm(x, w), angles.cos().to(BF16), angles.sin().to(BF16))
+
+    gm = capture.make_fx_graph(fn, (random(2, 4, 6, 64), random(64), random(6, 32, dtype=torch.float32)))
+    assert rewrite_checked(gm, rewrite_pass(("qk_norm_rope",))).fired == fired
+
+
 @pytest.mark.parametrize("rule", FIRES)
 def test_a_rule_of_the_library_fires(rule: str) -> None:
     """And what comes out is equal bit for bit."""

@@ -91,7 +91,7 @@ def _positions(op: OpDef) -> tuple[int, int]:
 class Pattern:
     """A compiled left side: `anchor` matches the first output; `outputs` are all of them, as written.
 
-    `members`: of an `each`, where there is one. `operands`, `attributes`: what a match binds, in this order.
+    `members`: of an `each`, where there is one. `binds`: operands that a form gives by what it matches. `operands`, `attributes`: what a match binds, in this order.
     """
 
     name: str
@@ -106,6 +106,7 @@ class Pattern:
     named: tuple[Term, ...]
     machine: dict[str, Any] = field(factory=dict)
     members: Members | None = None
+    binds: tuple[tuple[str, Term], ...] = ()
     keys: frozenset[tuple[str, str | None]] = frozenset()
     dtypes: frozenset[Any] | None = None
     numbers: tuple[tuple[int, float], ...] = ()
@@ -366,10 +367,6 @@ class Library:
     def _add_op(self, op: OpDef, emit: Any, machine: dict[str, Any]) -> None:
         seen: set[Any] = set()
         for case in (*op.equations, *op.forms):
-            if case.binds:
-                detail = f"{', '.join(n for n, _ in case.binds)}: an operand given by parts of what matches"
-                self.off.append(Off(f"{op.name}.{case.name}", "not matched yet", detail, case.span))
-                continue
             guards = (*case.guards, *op.requires)
             absent = registered.missing(guards)
             if absent is not None:
@@ -381,7 +378,8 @@ class Library:
             )  # fmt: skip
             if pattern is None:
                 continue
-            spelled = (tuple(map(pattern.normal, case.outputs)), frozenset(case.pins), case.guards)
+            pattern.binds = case.binds
+            spelled = (tuple(map(pattern.normal, case.outputs)), frozenset(case.pins), case.guards, case.binds)
             if spelled in seen:
                 continue  # spelled as another form is, once both are in the normal form
             seen.add(spelled)

@@ -329,7 +329,14 @@ class Sweep:
                     continue
                 v[at] = known if known is not UNSET else to_graph(a.default)
                 s.trail.append(at)
-        for o in pattern.operands:
+        given = dict(pattern.binds)
+        for o in sorted(pattern.operands, key=lambda o: o.name in given):  # what is given may be made of their sizes
+            if o.name in given:
+                at = index[o.name]
+                v[at] = self.construct(pattern, given[o.name], s)
+                s.trail.append(at)
+                if type(v[at]) is not Value:
+                    return "other op", f"an operand {o.name}", None
             problem = fits(pattern, o, s)
             if problem is not None:
                 return problem
