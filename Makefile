@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 PYTEST := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 STAMP := .venv/ready-$(shell { $(PYTHON) --version; cat pyproject.toml setup.py constraints.txt; } 2>/dev/null | sha256sum | cut -c1-16)
 
-.PHONY: demo test lint fast slow bench format clean
+.PHONY: demo test lint fast slow test-torch bench format clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)
@@ -25,6 +25,10 @@ fast: $(STAMP)
 
 slow: $(STAMP)
 	$(PYTEST) -m slow --durations=25
+
+# The tests of the engine on another release of torch: make test-torch VERSION=2.11.0
+test-torch:
+	@PYTHON=$(PYTHON) sh .ci/torch $(VERSION)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
