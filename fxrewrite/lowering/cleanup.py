@@ -28,7 +28,7 @@ from fxrewrite.patterns.state import State, lookup
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of, size
 from fxrewrite.patterns.views import Found
 from fxrewrite.patterns.writers import WRITERS
-from fxrewrite.patterns.writes import Writes, shares_memory
+from fxrewrite.patterns.writes import Writes, memory, shares_memory
 
 aten = torch.ops.aten
 PRIMS = ("reshape", "expand", "permute", "slice", "slice_scatter", "to", "clone")  # what clean-up looks at
@@ -216,6 +216,8 @@ class _Run:
         captures = _nodes(bindings)
         if any(map(self.writes.to, (node, *captures))) or (isinstance(rule.right[0], Operand) and _owned(node)):
             return False
+        if returned(node) and memory(node) is not node and all(memory(c) is not memory(node) for c in captures):
+            return False  # outputs that shared memory would no longer
         plan = Plan(found, [Output(0, None, node, value)], dying({node}, set(captures)), captures, None)
         plan.last = node.prev  # the replacement stands where the node stood
         try:
