@@ -196,20 +196,6 @@ def test_a_native_is_asked_at_each_site(listing: dict[str, Any]) -> None:
     assert [e.fired for e in log.events if e.rule == "amplified" and e.fired] == [True]
 
 
-def test_a_native_that_changes_changes_the_pass(tmp_path: Path, listing: dict[str, Any]) -> None:
-    def uuid(body: str) -> Any:
-        path = tmp_path / "mylib.py"
-        path.write_text(f"def f(n):\n    return {body}\n")
-        scope: dict[str, Any] = {}
-        exec(compile(path.read_text(), str(path), "exec"), scope)
-        listing["mylib:f"] = Listed("mylib:f", scope["f"])
-        file = file_of('native f(n: int) -> bool from "mylib:f"\nfusion g(x) = silu(x) |> silu requires f(D)\n')
-        return make_pass(make_config([file])).uuid()
-
-    assert uuid("n > 1") == uuid("n > 1")
-    assert uuid("n > 1") != uuid("n > 2")
-
-
 def test_a_native_in_the_requirements_of_a_fusion_lets_it_fire(listing: dict[str, Any]) -> None:
     file = file_of(
         'native large(n: int) -> bool from "mylib:large"\n'

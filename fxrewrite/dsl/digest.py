@@ -10,6 +10,8 @@ from attrs import define, field
 
 from fxrewrite.dsl.core import Call, DtypeVar, OpDef, Operand, Program
 
+CONJUNCTIONS = ("guards", "requires", "prefer")  # fields of conditions that hold together, in any order
+
 
 def of_op(program: Program, name: str) -> str:
     """Hex SHA-256 of the signature and the meaning of an op, those of the ops that it calls included.
@@ -24,6 +26,14 @@ def of(program: Program, x: Any) -> str:
     return _Digest(program)(x)
 
 
+def of_whole_ops(program: Program) -> list[str]:
+    """For each op, in the order of their names, a digest of all that it is but its documentation: its meaning, and what
+    it is recognised by and served by.
+    """
+    digest = _Digest(program)
+    return ["".join(digest.fields(op)) for _, op in sorted(program.ops.items())]
+
+
 @define
 class _Digest:
     program: Program
@@ -33,8 +43,9 @@ class _Digest:
     def op(self, name: str) -> str:
         if name not in self.ops:
             op = self.program.ops[name]
-            meaning = tuple((c.outputs, c.pins, c.guards) for c in op.equations)
-            self.ops[name] = self((op.name, op.operands, op.attributes, op.results, op.requires, op.ref, meaning))
+            meaning = tuple((c.outputs, c.pins, self.field(c, "guards")) for c in op.equations)
+            requires = self.field(op, "requires")
+            self.ops[name] = self((op.name, op.operands, op.attributes, op.results, requires, op.ref, meaning))
         return self.ops[name]
 
     def __call__(self, x: Any) -> str:
@@ -60,5 +71,14 @@ class _Digest:
         if not attrs.has(kind):
             return [repr(x)]
         called = [self.op(x.op)] if isinstance(x, Call) else []
-        compared = [a.name for a in attrs.fields(kind) if a.eq and a.name not in ("span", "doc")]
-        return [*called, *(self(getattr(x, n)) for n in compared)]
+        return [*called, *self.fields(x)]
+
+    def fields(self, x: Any) -> list[str]:
+        """The digests of the fields of an object that equality compares, but for places and documentation."""
+        compared = [a.name for a in attrs.fields(cast("type[Any]", type(x))) if a.eq]
+        return [self.field(x, name) for name in compared if name not in ("span", "doc")]
+
+    def field(self, x: Any, name: str) -> str:
+        """The digest of one field of an object."""
+        found = getattr(x, name)
+        return "\0".join(sorted(map(self, found))) if name in CONJUNCTIONS else self(found)

@@ -19,12 +19,13 @@ import fxrewrite
 from fxrewrite.dsl import digest, registered
 from fxrewrite.dsl.core import Program, Result
 from fxrewrite.lowering import library
-from fxrewrite.lowering.config import Config, machine_facts
+from fxrewrite.lowering.config import Config
 from fxrewrite.lowering.engine import Engine, Run
 from fxrewrite.lowering.off import off_events
 from fxrewrite.lowering.providers import registered_kernels
 from fxrewrite.patterns.events import recording
 from fxrewrite.patterns.forms import Off
+from fxrewrite.patterns.groups import groups_of_torch
 
 logger = logging.getLogger("fxrewrite")
 
@@ -65,20 +66,21 @@ class RewritePass(CustomGraphPass):
         for log in recording():
             log.waiting.add(id(self))
         off = sorted((o.name, o.detail) for o in self.off())
-        return hashlib.sha256(repr((self._uuid, registered_kernels(), off)).encode()).hexdigest()
+        kernels = registered_kernels() if "kernel" in self.engine.config.providers else []
+        return hashlib.sha256(repr((self._uuid, kernels, off, groups_of_torch())).encode()).hexdigest()
 
     @cached_property
     def _uuid(self) -> str:
         program, config = self.engine.program, self.engine.config
-        rules = [(r.full_name, digest.of(program, r)) for r in self.engine.active.values()]
-        ops = [(name, digest.of(program, op)) for name, op in sorted(program.ops.items())]
+        rules = [evolve(r, level=None, flag=None, is_named=True) for r in self.engine.active.values()]  # they are on
+        meaning = digest.of(program, rules), digest.of_whole_ops(program)
         settings = (
-            config.level, sorted(config.flags.items()), config.providers, config.allow_relaxed, config.tokens,
+            config.level == "O0", config.providers, config.allow_relaxed, config.tokens, config.strict,
             sorted(config.groups.items()), config.replicated,
         )  # fmt: skip
-        versions = (fxrewrite.__version__, torch.__version__, sorted(machine_facts(config).items()))
+        versions = (fxrewrite.__version__, torch.__version__, sorted(self.engine.providers.facts.items()))
         natives = [registered.state_of(source) for source in registered.named(_parts(program))]
-        text = repr((rules, ops, settings, versions, natives, _engine_digest()))
+        text = repr((meaning, settings, versions, natives, _engine_digest()))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _log(self, run: Run) -> None:

@@ -44,10 +44,10 @@ def kernel_for(name: str, device: str) -> Any:
     return None if kernels is None else kernels.find(name, device)
 
 
-def registered_kernels() -> list[tuple[str, str]]:
-    """Every (op, device type) that has a hand-written kernel here."""
+def registered_kernels() -> list[tuple[str, str, str]]:
+    """Every (op, device type, digest of the source) of a hand-written kernel here."""
     kernels = _kernels()
-    return [] if kernels is None else kernels.names()
+    return [] if kernels is None else kernels.states()
 
 
 @cache

@@ -39,3 +39,10 @@ def _size_in_torch(name: Any) -> int | None:
         return dist.distributed_c10d._resolve_process_group(name).size()
     except (RuntimeError, ValueError, LookupError, TypeError):
         return None
+
+
+def groups_of_torch() -> list[tuple[str, int]]:
+    """Name and number of ranks of every group that this process is in and torch knows."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return []
+    return sorted((group.group_name, group.size()) for group in dist.distributed_c10d._world.pg_map)

@@ -1,0 +1,274 @@
+"""What moves the uuid by which Inductor's caches know the pass: what may change a graph does, all else does not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fxrewrite_kernels as kernels
+import pytest
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+import fxrewrite
+from fxrewrite.dsl import registered
+from fxrewrite.dsl.parse import parse
+from fxrewrite.lowering import graph_pass
+from fxrewrite.lowering.backend import make_pass
+from fxrewrite.lowering.config import make_config
+
+PACK = """pack mine level O1 flag fuse_mine
+
+## Doubles it.
+native large(n: int) -> bool from "mylib:large"
+def half(x: f32[*B, D]) = x * 0.5
+def third(x: f32[*B, D]) = x * 0.25
+op gain(x: f32[*B, D]) -> f32[*B, D]
+  = half(x) + 1.0
+  form late  = 1.0 + x * 0.5 when D % 2 == 0
+  contract bitwise
+fusion gain_exp(x: f32[*B, D]) = exp(gain(x))
+  requires large(D), D % 4 == 0
+  impl eng  uuidlib.gain_exp(x)   when D % 8 == 0
+rule twice: neg(neg(x)) => x
+  prefer tokens <= 256
+  contract bitwise
+rule thrice level O2: abs(abs(x)) => abs(x)
+"""
+NATIVE = "def large(n):\n    return n > 1\n"
+
+
+ENGINE = graph_pass._engine_digest
+
+
+class Listed:
+    """The entry point of a native."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def load(self) -> Any:
+        scope: dict[str, Any] = {}
+        exec(compile(self.path.read_text(), str(self.path), "exec"), scope)
+        return scope["large"]
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The file of the native that the pack asks."""
+    path = tmp_path_factory.mktemp("native") / "mylib.py"
+    path.write_text(NATIVE)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(registered, "listed", lambda group: {"mylib:large": Listed(path)})
+        patched.setattr(registered, "function", registered.function.__wrapped__)
+        patched.setattr(graph_pass, "_engine_digest", lambda: "this engine")  # whoever edits it meanwhile
+        yield path
+
+
+def uuid(text: str = PACK, file: str = "mine.rw", **settings: Any) -> str:
+    parsed, diagnostics = parse(text, file)
+    assert not diagnostics
+    return make_pass(make_config([parsed], **settings)).uuid()
+
+
+def changed(old: str, new: str) -> str:
+    assert PACK.count(old) == 1, old
+    return PACK.replace(old, new)
+
+
+def moved_item(head: str) -> str:
+    """The pack with one item at its end."""
+    found = re.search(rf"^{re.escape(head)}.*\n(  .*\n)*", PACK, re.M)
+    assert found is not None
+    return PACK.replace(found[0], "") + found[0]
+
+
+MEANING = {  # what a graph is rewritten to, or whether it is, depends on each
+    "the left side of a rule": changed("neg(neg(x))", "abs(neg(x))").replace("=> x\n", "=> abs(x)\n"),
+    "a guard": changed("D % 4", "D % 2"),
+    "one guard less": changed(", D % 4 == 0", ""),
+    "a preference": changed("tokens <= 256", "tokens <= 257"),
+    "the contract of an op": changed("0\n  contract bitwise\nfusion", "0\n  contract relaxed 1 codes\nfusion"),
+    "the contract of a rule": changed("256\n  contract bitwise", "256\n  contract faithful"),
+    "a helper that is called": changed("= x * 0.5\n", "= x * 0.75\n"),
+    "an equation": changed("half(x) + 1.0", "half(x) + 2.0"),
+    "a form": changed("form late  = 1.0 + x * 0.5", "form late  = 1.0 + x / 2.0"),
+    "the condition of a form": changed("D % 2", "D % 3"),
+    "a form less": changed("  form late  = 1.0 + x * 0.5 when D % 2 == 0\n", ""),
+    "an impl": changed("uuidlib.gain_exp(x)", "uuidlib.gain_exp2(x)"),
+    "the condition of an impl": changed("D % 8", "D % 16"),
+    "a property": changed("1.0 + x * 0.5 when D % 2 == 0\n", "1.0 + x * 0.5 when D % 2 == 0\n  property rowwise(x)\n"),
+    "a type": changed("fusion gain_exp(x: f32[*B, D])", "fusion gain_exp(x: f32[T, D])"),
+    "the native that is asked": changed("large(D)", "large(2 * D)"),
+    "the name of a rule, as flags and events have it": changed("rule twice", "rule two"),
+    "the order of rules, which decides between two of one size": moved_item("rule twice"),
+    "an op more: its calls are answered": PACK + "op eighth(x: f32[*B, D]) -> f32[*B, D] = x * 0.125\n",
+    "a rule that comes on": changed("thrice level O2", "thrice level O1"),
+}
+FORM = {  # nothing of it reaches a graph
+    "comments": changed("op gain(", "# a comment\n\nop gain("),
+    "documentation": changed("Doubles it.", "Halves it."),
+    "layout": changed(" => x\n", "\n  => x\n"),
+    "a helper that nobody calls": changed("x * 0.25", "x * 0.125"),
+    "the order of conditions": changed("large(D), D % 4 == 0", "D % 4 == 0, large(D)"),
+    "the order of helpers": moved_item("def half"),
+    "the order of ops": moved_item("op gain"),
+    "the level of a pack that is on all the same": changed("level O1", "level O0"),
+    "the flag of a pack": changed("flag fuse_mine", "flag fuse_ours"),
+}
+
+
+@pytest.fixture(scope="module")
+def before(native: Path) -> str:
+    return uuid(level="O1")
+
+
+@pytest.mark.parametrize("what", MEANING)
+def test_what_a_rule_says_moves_it(what: str, before: str) -> None:
+    assert uuid(MEANING[what], level="O1") != before
+
+
+@pytest.mark.parametrize("what", FORM)
+def test_how_it_is_written_does_not(what: str, before: str) -> None:
+    assert uuid(FORM[what], level="O1") == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "moves"),
+    [
+        ({"providers": ["op"]}, True),  # other nodes are written
+        ({"providers": ["definition", "kernel"]}, True),  # the first that serves is used
+        ({"tokens": (1, 256)}, True),  # `twice` may be applied where sizes are free
+        ({"allow_relaxed": True}, True),  # more impls serve
+        ({"groups": {"tp": 2}}, True),  # conditions ask `g.size`, and `world`
+        ({"replicated": ["*norm*"]}, True),  # conditions ask `replicated`
+        ({"strict": True}, True),  # code that was made in spite of an error is none
+        ({"level": "O2"}, True),  # `thrice` comes on
+        ({"level": "O0"}, True),  # nothing is on
+        ({"flags": {"twice": False}}, True),
+        ({"flags": {"fuse_mine": True}}, True),  # it turns `thrice` on
+        ({"flags": {"fuse_mine": True, "thrice": False}}, False),  # what is on is what was on
+        ({"flags": {"thrice": False}}, False),  # it was off
+        ({"groups": {}, "replicated": [], "tokens": None}, False),  # the defaults
+    ],
+    ids=str,
+)
+def test_settings(settings: dict[str, Any], moves: bool, before: str) -> None:
+    assert (uuid(**{"level": "O1", **settings}) != before) == moves
+
+
+def test_the_name_of_a_folder_does_not_move_it(before: str) -> None:
+    assert uuid(file="elsewhere/mine.rw", level="O1") == before
+
+
+# ---- what is not in the rules
+
+
+def test_the_source_of_a_native(native: Path) -> None:
+    before = uuid()
+    assert uuid() == before
+    native.write_text(NATIVE.replace("n > 1", "n > 2"))
+    other = uuid()
+    native.write_text(NATIVE)
+    assert other != before == uuid()
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Registers a kernel of `gain_exp`, from a file with some text."""
+    path = tmp_path / "my_kernels.py"
+
+    def register(text: str) -> None:
+        path.write_text(f"kernels.register('gain_exp', 'cpu', None)  # {text}\n")
+        if kernels.find("gain_exp", "cpu") is not None:
+            kernels.unregister("gain_exp", "cpu")
+        exec(compile(path.read_text().replace("None", "object()"), str(path), "exec"), {"kernels": kernels})
+
+    yield register
+    kernels.unregister("gain_exp", "cpu")
+
+
+def test_the_source_of_a_kernel(native: Path, kernel: Callable[[str], None]) -> None:
+    def now() -> list[str]:
+        return [uuid(), uuid(providers=["op"])]
+
+    none = now()
+    kernel("one")
+    one = now()
+    kernel("two")
+    two = now()
+    kernel("one")
+    assert now() == one
+    assert len({none[0], one[0], two[0]}) == 3
+    assert none[1] == one[1] == two[1], "no kernel is used there"
+
+
+def test_other_files_of_a_kernel(tmp_path: Path) -> None:
+    def state(text: str) -> Any:
+        (tmp_path / "tile.cu").write_text(text)
+        kernels.register("gain_exp", "cpu", object(), files=[tmp_path / "tile.cu"])
+        found = kernels.states()
+        kernels.unregister("gain_exp", "cpu")
+        return found
+
+    assert state("a") == state("a") != state("b")
+
+
+def test_the_source_of_the_engine(native: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = tmp_path / "fxrewrite"
+    shutil.copytree(Path(fxrewrite.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__", "*.json"))
+    monkeypatch.setattr(fxrewrite, "__file__", str(copied / "__init__.py"))
+    monkeypatch.setattr(graph_pass, "_engine_digest", ENGINE)
+    before = uuid()
+    assert uuid() == before
+    with (copied / "patterns/views.py").open("a") as file:
+        file.write("# other code\n")
+    assert uuid() != before
+
+
+@pytest.mark.parametrize("version", [("fxrewrite", "__version__"), ("torch", "__version__")])
+def test_versions(native: Path, version: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = uuid()
+    monkeypatch.setattr({"fxrewrite": fxrewrite, "torch": torch}[version[0]], version[1], "9.9")
+    assert uuid() != before
+
+
+def test_an_op_that_comes_to_be_registered(native: Path) -> None:
+    """What a rule names and this build lacks is off; once it is there it is on, and another pass."""
+    op = "op gain(x: f32[*B, D]) -> f32[*B, D]\n  = x * 2.0 + 1.0\n  form eng  uuidlib.gain(x)\n"
+    text = op + "rule g: exp(gain(x)) => gain(x)\n"
+    before = uuid(text)
+    with torch.library._scoped_library("uuidlib", "FRAGMENT") as lib:
+        lib.define("gain(Tensor x) -> Tensor")
+        assert uuid(text) != before
+
+
+# ---- ranks: the sizes of groups are asked by conditions; the number of this rank is asked by nothing that is matched
+
+
+def in_a_group(rank: int, world: int, pairs: bool = False) -> list[str]:
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+    try:
+        made_before = make_pass(make_config(["noop"]))
+        first = made_before.uuid()
+        if pairs:
+            dist.new_group(list(range(2)))
+        return [first, made_before.uuid()]
+    finally:
+        dist.destroy_process_group()
+
+
+def test_ranks_share_a_cache_and_other_sizes_do_not(native: Path) -> None:
+    alone = make_pass(make_config(["noop"])).uuid()
+    (of_rank_0, _), (of_rank_1, _), (of_eight, _) = in_a_group(0, 4), in_a_group(1, 4), in_a_group(0, 8)
+    assert of_rank_0 == of_rank_1
+    assert len({alone, of_rank_0, of_eight}) == 3
+
+
+def test_a_group_that_is_made_later_counts(native: Path) -> None:
+    first, later = in_a_group(0, 4, pairs=True)
+    assert first != later
