@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 
 def complete(sweep: Sweep, pattern: Pattern, s: State, first: Any) -> list[Any] | None:
-    """`first` and the further results, built from what is bound; None where one cannot be."""
-    results = [first]
-    for term in pattern.outputs[1:]:
-        value = construct(sweep, pattern, term, s)
-        if type(value) is not Value:
+    """Every result: `first` is the one that the pattern begins at, the others are built from what is bound; None where
+    one cannot be.
+    """
+    results: list[Any] = []
+    for i, term in enumerate(pattern.outputs):
+        value = first if i == pattern.first else construct(sweep, pattern, term, s)
+        if i != pattern.first and type(value) is not Value:
             return None
         results.append(value)
     return results

@@ -17,6 +17,7 @@ from attrs import define, field
 from fxrewrite.dsl import dims, registered
 from fxrewrite.dsl.check.terms import calls_of
 from fxrewrite.dsl.core import (
+    NO_DEFAULT,
     UNKNOWN,
     Apply,
     Choose,
@@ -27,6 +28,7 @@ from fxrewrite.dsl.core import (
     Lit,
     Number,
     OpDef,
+    Operand,
     OperandInfo,
     Prim,
     Program,
@@ -39,7 +41,7 @@ from fxrewrite.dsl.dims import Star
 from fxrewrite.patterns.calls import Declared
 from fxrewrite.patterns.dtypes import DTYPES, to_graph
 from fxrewrite.patterns.effects import declarations
-from fxrewrite.patterns.further import find_further
+from fxrewrite.patterns.further import find_further, names
 from fxrewrite.patterns.groups import Groups
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import Compiler, SchemaMismatch, extern_name
@@ -89,9 +91,10 @@ def _positions(op: OpDef) -> tuple[int, int]:
 
 @define(eq=False)
 class Pattern:
-    """A compiled left side: `anchor` matches the first output; `outputs` are all of them, as written.
+    """A compiled left side: `anchor` matches output `first`; `outputs` are all of them, as written.
 
-    `members`: of an `each`, where there is one. `binds`: operands that a form gives by what it matches. `operands`, `attributes`: what a match binds, in this order.
+    `operands`, `attributes`: what a match binds, in this order. `members`: of an `each`, where there is one. `binds`:
+    operands that a form gives by what it matches.
     """
 
     name: str
@@ -105,6 +108,7 @@ class Pattern:
     pins: tuple[tuple[str, Any], ...]
     named: tuple[Term, ...]
     machine: dict[str, Any] = field(factory=dict)
+    first: int = 0
     members: Members | None = None
     binds: tuple[tuple[str, Term], ...] = ()
     keys: frozenset[tuple[str, str | None]] = frozenset()
@@ -117,10 +121,10 @@ def compile_pattern(
     name: str, outputs: tuple[Term, ...], operands: tuple[OperandInfo, ...], attributes: tuple[Any, ...],
     guards: tuple[Any, ...], pins: tuple[tuple[str, Any], ...], named: tuple[Term, ...],
     emit: Callable[[Any, State], bool], machine: dict[str, Any], raw: bool = False, further: bool = False,
-    swaps: Swaps | None = None,
+    first: int = 0, swaps: Swaps | None = None,
 ) -> Pattern:  # fmt: skip
     """Compile. `emit(pattern, state)` gets each solution and says whether to stop. `raw`: without a normal form.
-    `further`: outputs that name what the first does not are looked for.
+    `further`: outputs that name what the first does not are looked for. `first`: the output that is matched first.
 
     Raises MissingOp where a torch op that the text names is not in this build, SchemaMismatch where its arguments are
     others.
@@ -144,13 +148,16 @@ def compile_pattern(
 
     then: Next = found
     if further:
-        then = find_further(normals, slots, compiler.term, lambda t, s: s.sweep.construct(cell[0], t, s), then)
-    anchor = compiler.term(normals[0], then)
-    first = normals[0].body if isinstance(normals[0], Each) else normals[0]
+        ordered = (normals[first], *normals[:first], *normals[first + 1 :])
+        then = find_further(ordered, slots, compiler.term, lambda t, s: s.sweep.construct(cell[0], t, s), then)
+    anchor = compiler.term(normals[first], then)
+    root: Any = normals[first]
+    root = root.body if isinstance(root, Each) else root
     pattern = Pattern(
         name, slots, anchor, outputs, normal, operands, attributes, guards,
         tuple((n, to_graph(v)) for n, v in pins),
-        named, machine, keys=frozenset(keys(first)), dtypes=result_dtypes(first, attributes), numbers=numbers(first),
+        named, machine, first, keys=frozenset(keys(root)), dtypes=result_dtypes(root, attributes),
+        numbers=numbers(root),
     )  # fmt: skip
     if isinstance(normals[0], Each):
         pattern.members = Members.make(
@@ -312,6 +319,21 @@ def exclusive_terms(rule: RuleDef) -> tuple[Term, ...]:
     return tuple(found)
 
 
+def others_to_begin_at(rule: RuleDef) -> list[int]:
+    """The outputs that name all that a rule binds: one of them is matched first where what stands before it is dead.
+
+    Results of one call are found together.
+    """
+    if len(rule.left) < 2 or isinstance(rule.left[0], Each):
+        return []
+    wanted = names(rule.left) - {a.name for a in rule.attributes if a.default is not NO_DEFAULT}
+    calls = [t.call if isinstance(t, Result) else t for t in rule.left]
+    return [
+        i for i, t in enumerate(rule.left)
+        if i and not isinstance(t, Each | Operand) and calls[i] not in calls[:i] and wanted <= names(t)
+    ]  # fmt: skip
+
+
 @define
 class Off:
     """A form or a rule that does not take part, and why. `span` is its place in the text."""
@@ -387,13 +409,17 @@ class Library:
                 self.index[key].append(pattern)
 
     def _add_rule(self, rule: RuleDef, emit: Any, machine: dict[str, Any]) -> None:
-        pattern = self._compiled(
-            rule, rule.full_name, rule.span, rule.left, rule.operands, rule.attributes, rule.guards, (),
-            exclusive_terms(rule), emit, machine, False, len(rule.left) > 1,
-        )  # fmt: skip
-        if pattern is None:
-            return
-        self.patterns[rule.full_name] = pattern
+        for first in (0, *others_to_begin_at(rule)):
+            pattern = self._compiled(
+                rule, rule.full_name, rule.span, rule.left, rule.operands, rule.attributes, rule.guards, (),
+                exclusive_terms(rule), emit, machine, False, len(rule.left) > 1, first,
+            )  # fmt: skip
+            if pattern is None:
+                return
+            self.patterns.setdefault(rule.full_name, pattern)
+            self._index(pattern)
+
+    def _index(self, pattern: Pattern) -> None:
         for key in pattern.keys:
             if pattern.numbers:
                 self.numbered[key].add(pattern)

@@ -266,6 +266,8 @@ class Sweep:
         return False
 
     def _add_match(self, pattern: Pattern, s: State, outputs: list[Any]) -> None:
+        if any(_node_of(v) is not None for v in outputs[: pattern.first]):
+            return  # the pattern that begins at what is alive has found it
         index = pattern.slots.index
         bindings = {n: s.v[at] for n, at in index.items() if isinstance(n, str) and s.v[at] is not UNSET}
         key = (pattern.name, *((o,) if type(o) is Value else tuple(o) for o in outputs), *(
@@ -279,7 +281,8 @@ class Sweep:
         views = tuple(
             s.v[at] for n, at in index.items() if isinstance(n, tuple) and n[0] == "call" and s.v[at] is not UNSET
         )
-        first = outputs[0][0] if isinstance(outputs[0], list) else outputs[0]
+        first = outputs[pattern.first]
+        first = first[0] if isinstance(first, list) else first
         self.found.append(
             Found(
                 pattern.owner, _node_of(first), pattern, bindings, tuple(outputs), tuple(n for n, _ in kept), views,
