@@ -77,12 +77,15 @@ def relaxed(case: Case) -> bool:
 
 def without_meaning(program: Program, op: OpDef) -> str | None:
     """The first op in a definition that nothing here can evaluate: an engine's own, known by its forms alone."""
-    names = [op.name]
-    for name in names:
-        one = program.ops[name]
+    found = {op.name: op}
+    todo = [op]
+    for one in todo:
         if not one.equations and (one.ref is None or registered.function(registered.REFS, one.ref) is None):
-            return name
-        names += sorted({c.op for case in one.equations for c in calls_of(case.outputs)} - set(names))
+            return one.name
+        called = {c.op for case in one.equations for c in calls_of(case.outputs)} - found.keys()
+        new = {n: program.ops[n] for n in sorted(called) if n in program.ops}  # a call may be another pack's
+        found.update(new)
+        todo += new.values()
     return None
 
 
