@@ -190,9 +190,16 @@ def test_packs_as_json() -> None:
     assert off["mla"]["turn_on"] == 'packs=["default", "mla"]'
     assert off["attn_quant"]["turn_on"] == 'packs=["default", "attn_quant"], flags={"fuse_attn_quant": True}'
     assert off["async_tp"]["turn_on"] == 'packs=["default", "async_tp"], level="O3"'
-    assert "all_gather is a collective" in off["async_tp"]["stays_off"]["all_gather_mm"]["by"]
+    assert off["async_tp"]["stays_off"]["all_gather_mm"]["by"] == "pack async_tp: its `when` is false here"
     assert not off["qk_norm_rope"]["stays_off"]
     assert found["keeps_roundings"] is False and found["warnings"] == []
+
+
+def test_a_group_of_several_ranks_turns_packs_on() -> None:
+    found = as_json(run("packs", "--packs", "minimax", "--group", "tp:0=2", "--json"))
+    assert [r["on"] for p in found["packs"] for r in p["rules"]] == [True]
+    wrong = run("packs", "--group", "tp:0")
+    assert wrong.exit_code == 2 and "write tp:0=2" in wrong.stderr
 
 
 def test_packs_warns_of_names_that_mean_nothing() -> None:

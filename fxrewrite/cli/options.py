@@ -45,6 +45,16 @@ class _Switch(click.ParamType):
         return name, word == "on"
 
 
+class _Group(click.ParamType):
+    name = "name=ranks"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, int]:
+        name, _, size = str(value).rpartition("=")
+        if not name or not size.isdigit() or int(size) < 1:
+            self.fail(f"{value!r} is no group of ranks: write {name or value or 'tp:0'}=2")
+        return name, int(size)
+
+
 class _Range(click.ParamType):
     name = "lo:hi"
 
@@ -66,7 +76,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)  # with the options that it has already
     def verb(**given: Any) -> Any:
-        names = ("packs", "level", "flags", "providers", "tokens", "allow_relaxed")
+        names = ("packs", "level", "flags", "providers", "tokens", "allow_relaxed", "groups", "replicated")
         return function(config=config_of({n: given.pop(n) for n in names}), **given)
 
     for option in reversed(
@@ -83,6 +93,12 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--tokens", type=_Range(), help="A range of token counts that may be assumed."),
             click.option("--allow-relaxed", is_flag=True, help="Let providers in whose contract is relaxed."),
+            click.option(
+                "--group", "groups", multiple=True, type=_Group(), help="A process group and its ranks: tp:0=8."
+            ),
+            click.option(
+                "--replicated", multiple=True, help="Inputs that are equal on all ranks, by a pattern of their names."
+            ),
         ]
     ):
         verb = option(verb)
@@ -94,7 +110,7 @@ def config_of(given: Mapping[str, Any]) -> Any:
     from fxrewrite.lowering.config import ConfigError, make_config
 
     try:
-        return make_config(**{**given, "flags": dict(given["flags"])})
+        return make_config(**{**given, "flags": dict(given["flags"]), "groups": dict(given["groups"])})
     except ConfigError as error:
         raise Misuse(str(error)) from error
 

@@ -521,7 +521,7 @@ def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark:
         if not n.users and not n._erased:
             editor.graph.erase_node(n)
     for n in reversed(editor.made):  # results that nobody reads
-        if not n.users and idle(n, editor.table.effects):
+        if not (n._erased or n.users) and idle(n, editor.table.effects):
             editor.graph.erase_node(n)
 
 
