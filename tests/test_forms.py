@@ -130,11 +130,11 @@ def first_difference(op: OpDef, case: Case, program: Program, dtypes: list[str] 
 
 
 def variants(op: OpDef, given: list[Any], dtype: str) -> Iterator[list[Any]]:
-    """The operands; without the optional ones; with a float32 weight."""
+    """The operands; without the optional ones, all of them or all but one; with a float32 weight."""
     yield given
     optional = [i for i, o in enumerate(op.operands) if o.optional]
-    if optional:
-        yield [None if i in optional else g for i, g in enumerate(given)]
+    for kept in (None, *optional) if len(optional) > 1 else (None,) * len(optional):
+        yield [None if i in optional and i != kept else g for i, g in enumerate(given)]
     weights = [i for i, o in enumerate(op.operands) if o.name == "w"]
     if weights:
         yield [g.float() * 1.01 if i in weights else g for i, g in enumerate(given)]
