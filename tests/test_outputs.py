@@ -133,3 +133,23 @@ def test_a_difference_keeps_its_order(fired: Any) -> None:
     text = SWAP.replace("x + r", "x - r").replace("  property commutative(x, r)\n", "")
     assert fired(text, lambda x, r: torch.exp(torch.sigmoid(x) - r), X, Y) == {"of_a_sigmoid": 1}
     assert fired(text, lambda x, r: torch.exp(r - torch.sigmoid(x)), X, Y) == {}
+
+
+# ---- a torch op on the right side
+
+
+@pytest.mark.parametrize(
+    ("right", "wanted"),
+    [
+        ("aten.tanh(x)", "aten.tanh.default"),
+        ("aten.clamp(x, -1.0, max=1.0)", "aten.clamp.default"),
+        ("aten.topk(x, 64).0", "aten.topk.default"),
+    ],
+)
+def test_a_rule_writes_a_torch_op(right: str, wanted: str, tmp_path: Path) -> None:
+    path = tmp_path / "rules.rw"
+    path.write_text(f"rule r(x: lowp[T, D]): tanh(sigmoid(x)) => {right}\n  requires D == 64\n")
+    gm = capture.make_fx_graph(lambda x: torch.tanh(torch.sigmoid(x)), (X,))
+    make_pass(make_config([path], strict=True))(gm.graph)
+    assert wanted in [str(n.target) for n in gm.graph.nodes]
+    gm.graph.lint()

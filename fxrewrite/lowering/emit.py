@@ -9,11 +9,15 @@ import torch
 from torch.fx import Node
 
 from fxrewrite.dsl.core import (
+    Apply,
     Call,
     Case,
+    Extern,
+    Fresh,
     Lit,
     Nothing,
     Number,
+    OneOf,
     OpDef,
     Operand,
     OperandInfo,
@@ -21,19 +25,21 @@ from fxrewrite.dsl.core import (
     Program,
     Ref,
     Result,
+    Taken,
     Term,
+    TorchCall,
 )
-from fxrewrite.dsl.evaluate import EvaluationError, evaluate
-from fxrewrite.dsl.scalars import UNKNOWN, value
+from fxrewrite.dsl.evaluate import Buffer, EvaluationError, Overwritten, evaluate
+from fxrewrite.dsl.scalars import UNKNOWN, sizes, value
 from fxrewrite.dsl.wording import said
 from fxrewrite.lowering.eager import Torch
-from fxrewrite.lowering.impls import Site, write
+from fxrewrite.lowering.impls import Nodes, NotServed, Site, write
 from fxrewrite.lowering.layouts import strides
 from fxrewrite.lowering.providers import Provider, Providers
 from fxrewrite.lowering.replace import Editor, Plan, Refusal
 from fxrewrite.lowering.types import ResultType, result_types
-from fxrewrite.lowering.write import Primitives
 from fxrewrite.patterns.dtypes import to_core
+from fxrewrite.patterns.forms import MissingOp
 from fxrewrite.patterns.groups import Group
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.values import Value, dims_of
@@ -49,9 +55,10 @@ class Emitter:
         self.bindings = plan.found.bindings
         self.calls: dict[Call, list[Any]] = {}
         self.emitted: dict[Value, Node] = {}  # what nested calls gave
+        self.externs: dict[TorchCall, Any] = {}
         self.used: list[str] = []
         self.env = SiteEnv(lambda name: self.bindings.get(name, UNKNOWN), providers.facts, editor.truth)
-        self.primitives = Primitives(editor, plan.anchor)
+        self.primitives = Nodes(editor, plan.anchor)
 
     def outputs(self) -> list[Any]:
         """A node, or a list of nodes, for each output of the rule."""
@@ -72,7 +79,38 @@ class Emitter:
         if isinstance(t, Prim):
             args = [self.term(a) for a in t.args]
             return self.primitives.primitive(t.op, args, [self.known(p) for p in t.params], t)
+        if isinstance(t, Extern):
+            return self.extern(t)
         raise Refusal("rule failed", f"cannot write {type(t).__name__}")
+
+    def extern(self, t: Extern) -> Any:
+        """What a torch op returns or writes: a node, or a list of nodes."""
+        if t.call not in self.externs:
+            args = [self.torch_argument(a) for a in t.call.args]
+            kwargs = {n: self.torch_argument(a) for n, a in t.call.kwargs}
+            try:
+                self.externs[t.call] = self.primitives.torch_call(t.call.op, args, kwargs)
+            except (MissingOp, NotServed) as error:
+                raise Refusal("provider missing", str(error)) from error
+        returned, written = self.externs[t.call]
+        if t.written is not None:
+            return written[t.written]
+        return list(returned) if t.returned is None else returned[t.returned]
+
+    def torch_argument(self, a: Any) -> Any:
+        """An argument of a torch op."""
+        if isinstance(a, tuple):
+            return [self.torch_argument(x) for x in a]
+        if isinstance(a, OneOf):
+            return self.torch_argument(a.choices[0])
+        if isinstance(a, Taken):
+            return Overwritten(self.term(a.value), a.slot)
+        if isinstance(a, Fresh):
+            layout = a.type.layout if isinstance(a.type.layout, str) else self.known(a.type.layout)
+            return Buffer(self.known(a.type.dtype), sizes(a.type.shape or (), self.env), layout, a.slot)
+        if isinstance(a, Apply):
+            return [self.torch_argument(x) for x in a.args] if a.op == "list" else self.known(a)
+        return self.term(a) if hasattr(a, "type") else self.known(a)
 
     def known(self, scalar: Any) -> Any:
         """The value of a scalar."""
