@@ -55,7 +55,7 @@ def test_every_field_of_an_event() -> None:
 def test_the_page_names_every_field_and_no_other() -> None:
     log = found()
     stages = {"clean up", "read", "match", "rewrite", "parse", "compile"}
-    assert log.keys() == {"schema", "graphs", "cached", "fired", "seconds", "events"}
+    assert log.keys() == {"schema", "graphs", "cached", "fired", "seconds", "events", "stored"}
     assert log["schema"] == 1 and f"| `schema` | {log['schema']} |" in PAGE
     assert log["seconds"].keys() <= stages and all(f"`{stage}`" in PAGE for stage in stages)
     event, span = FIRED.keys(), FIRED["span"].keys()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +19,13 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import fxrewrite
-from fxrewrite.dsl import registered
+from fxrewrite.dsl import private_cache, registered
 from fxrewrite.dsl.parse import parse
-from fxrewrite.lowering import graph_pass
+from fxrewrite.dsl.syntax import Span
+from fxrewrite.lowering import cold_runs, graph_pass
 from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
+from fxrewrite.patterns.events import Event
 
 PACK = """pack mine level O1 flag fuse_mine
 
@@ -272,3 +278,98 @@ def test_ranks_share_a_cache_and_other_sizes_do_not(native: Path) -> None:
 def test_a_group_that_is_made_later_counts(native: Path) -> None:
     first, later = in_a_group(0, 4, pairs=True)
     assert first != later
+
+
+# ---- a second process
+
+COMPILES = """
+import json, sys, torch, fxrewrite
+from torch import Tensor
+from fxrewrite.lowering import graph_pass
+graph_pass._engine_digest = lambda: "this engine"  # whoever edits it between the processes
+packs, recorded = sys.argv[1], sys.argv[2] == "recorded"
+backend = fxrewrite.backend([packs], providers=["op"])
+def fused(x): return torch.exp(torch.abs(x))
+def near(x): return torch.exp(torch.abs(x)), torch.abs(x @ x)
+X = torch.ones(4, 4)
+def run(model):
+    with fxrewrite.record() as log:
+        backend_out = torch.compile(model, backend=backend)(X)
+    for a, b in zip(*([o] if isinstance(o, Tensor) else o for o in (backend_out, model(X))), strict=True):
+        assert torch.equal(a, b)
+    return log
+with torch.no_grad():
+    if not recorded:
+        torch.compile(fused, backend=backend)(X)
+        sys.exit()
+    logs = [run(fused), run(near)]
+print(json.dumps([[log.to_json(), log.report()] for log in logs]))
+"""
+RULES = """op size(x: f32[*B, D]) -> f32[*B, D] = abs(x)
+op grow(x: f32[*B, D]) -> f32[*B, D] = exp(x)
+fusion f(x) = grow(size(x))
+"""
+
+
+def compiled(folder: Path, text: str, recorded: bool = True) -> Any:
+    """What two compilations say in a process of its own, with caches in a folder."""
+    (folder / "rules.rw").write_text(text)
+    places = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "FXREWRITE_CACHE_DIR": str(folder / "ours")}
+    command = [sys.executable, "-c", COMPILES, str(folder / "rules.rw"), "recorded" if recorded else "silent"]
+    done = subprocess.run(command, env={**os.environ, **places}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout) if recorded else None
+
+
+@pytest.mark.slow
+def test_a_warm_start_reports_what_the_cold_run_stored(tmp_path: Path) -> None:
+    compiled(tmp_path, RULES, recorded=False)
+    (quiet, said), (cold, _) = compiled(tmp_path, RULES)
+    assert (quiet["cached"], quiet["events"], cold["cached"]) == (1, [], 0)
+    assert [e["rule"] for e in quiet["stored"] if e["fired"]] == ["f"], "nobody listened to the cold run"
+    assert "cached (from the cold run):\n  rules.f  1 of 1 sites  (provider: op)" in said
+    _, (warm, said) = compiled(tmp_path, "# another layout\n" + RULES.replace(" = grow", "\n  = grow"))
+    assert (warm["cached"], warm["events"], warm["fired"]) == (1, [], {})
+    told = [e for e in cold["events"] if e["reason"] != "level" and e["reason"] != "pack off"]
+    assert {e["fired"] for e in told} == {True, False} and warm["stored"] == told
+    (changed, _), _ = compiled(tmp_path, RULES + "rule twice: neg(neg(x)) => x\n")
+    assert (changed["cached"], changed["stored"]) == (0, [])
+
+
+EVENT = Event("mine", "f", "exp", False, "dtype", "a", "b", Span("mine.rw", 1, 2, 1, 9), nodes=("abs_1",), graph=1)
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FXREWRITE_CACHE_DIR", str(tmp_path / "ours"))
+    cold_runs.store("cold-1.json", [EVENT])
+    return tmp_path / "ours/cold-1.json"
+
+
+def test_events_are_kept(kept: Path) -> None:
+    assert cold_runs.load("cold-1.json") == [EVENT] and cold_runs.load("cold-2.json") == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path, e: path.write_bytes(path.read_bytes()[:-9]),
+        lambda path, e: path.write_bytes(b""),
+        lambda path, e: (path.unlink(), path.mkdir()),
+        lambda path, e: private_cache.store(path.name, {"events": [e]}),
+        lambda path, e: private_cache.store(path.name, [1, "event", None]),
+        lambda path, e: private_cache.store(path.name, [{}]),
+        lambda path, e: private_cache.store(path.name, [{**e, "span": {"file": 1}}]),
+        lambda path, e: private_cache.store(path.name, [{**e, "span": [1]}]),
+        lambda path, e: private_cache.store(path.name, [{**e, "reason": "a reason of another version"}]),
+        lambda path, e: private_cache.store(path.name, [{**e, "a field of another version": 1}]),
+        lambda path, e: private_cache.store(path.name, [{**e, "nodes": 3}]),
+        lambda path, e: private_cache.store(path.name, [{**e, "nodes": [{}]}]),
+        lambda path, e: private_cache.store(path.name, [{**e, "found": {"a": 1}}]),
+        lambda path, e: private_cache.store(path.name, [{**e, "rule": None}]),
+    ],
+    ids=range(14),
+)
+def test_what_is_no_event_is_as_nothing(damage: Any, kept: Path) -> None:
+    damage(kept, EVENT.to_json())
+    assert cold_runs.load("cold-1.json") == []

@@ -19,7 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 from fxrewrite.dsl.core import Program
 from fxrewrite.dsl.syntax import File
-from fxrewrite.lowering import library
+from fxrewrite.lowering import cold_runs, library
+from fxrewrite.lowering.cold_runs import ColdRun
 from fxrewrite.lowering.config import Config, check_flags, load_program, make_config
 from fxrewrite.lowering.graph_pass import RewritePass, logger
 from fxrewrite.lowering.providers import unknown_names
@@ -66,23 +67,26 @@ def backend(
 def _compile(gm: GraphModule, example_inputs: list[Any], pass_: RewritePass, options: Mapping[str, Any]) -> Any:
     from torch._inductor.compile_fx import compile_fx
 
-    before = pass_.calls
-    patches = {**options, HOOK: chained(pass_, options.get(HOOK) or getattr(inductor_config, HOOK))}
+    cold = ColdRun(pass_, cold_runs.key(pass_, gm, example_inputs, options))
+    other = options.get(HOOK) or getattr(inductor_config, HOOK)
+    patches = {**options, HOOK: cold if other is pass_ else chained(cold, other)}
     compiled = compile_fx(gm, example_inputs, config_patches=patches)
-    if pass_.calls == before:
+    if cold.graphs == 0:
         for log in recording():
             log.hits += 1
             log.waiting.discard(id(pass_))
+            log.stored += cold_runs.load(cold.key)
+            log.sources.update(pass_.engine.program.sources)
     return compiled
 
 
-def chained(pass_: RewritePass, other: Any) -> Any:
+def chained(pass_: RewritePass | ColdRun, other: Any) -> Any:
     """Our pass after one that the user has on the same hook."""
     return pass_ if other is None or other is pass_ else _Chain(other, pass_)
 
 
 class _Chain(CustomGraphPass):
-    def __init__(self, first: Any, second: RewritePass):
+    def __init__(self, first: Any, second: RewritePass | ColdRun):
         self.first, self.second = first, second
 
     def __call__(self, graph: torch.fx.Graph) -> None:

@@ -145,11 +145,14 @@ class Run:
         provided = self._provide()
         self._time("rewrite", start)
         if recording():
-            order = {id(f): i for i, f in enumerate(self.found)}
-            edits = sorted(self.edits, key=lambda e: order[id(e.found)])
-            report = Report(self.engine.program, self.takers).events(edits, self.refused.values(), self.near)
-            self.events = [*cleaned, *report, *provided]
+            self.events = [*cleaned, *self.told(), *provided]
         self._draw()
+
+    def told(self) -> list[Event]:
+        """Events of the matches that fired or were refused, and of the near misses where somebody listened."""
+        order = {id(f): i for i, f in enumerate(self.found)}
+        edits = sorted(self.edits, key=lambda e: order[id(e.found)])
+        return Report(self.engine.program, self.takers).events(edits, self.refused.values(), self.near)
 
     def _rewrite_once(self, truth: Any) -> bool:
         """Read the graph, match, fire. May what was written be matched by a rule in its turn?"""

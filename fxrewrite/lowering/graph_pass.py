@@ -45,6 +45,10 @@ class RewritePass(CustomGraphPass):
 
     def __call__(self, graph: Graph) -> None:
         """Rewrite `graph` in place. An error stops it, with a line in the log; strict mode raises it."""
+        self.rewrite(graph)
+
+    def rewrite(self, graph: Graph) -> Run | None:
+        """The same, and what was done; None where an error stopped it."""
         self.calls += 1
         for log in recording():
             log.waiting.discard(id(self))
@@ -55,8 +59,9 @@ class RewritePass(CustomGraphPass):
                 raise
             said = f"{type(error).__name__}: {error}".split("\n")[0]
             logger.warning("rewriting of a graph stopped, what was rewritten stays: %s", said)
-            return
+            return None
         self._log(run)
+        return run
 
     def __deepcopy__(self, memo: Any) -> RewritePass:
         return self  # Inductor copies its configuration; the pass itself never changes
@@ -65,6 +70,10 @@ class RewritePass(CustomGraphPass):
         """What Inductor's caches key the pass by: equal for rules that mean the same, with the same ops and kernels."""
         for log in recording():
             log.waiting.add(id(self))
+        return self.state()
+
+    def state(self) -> str:
+        """The same, by whom it may be asked without any compilation."""
         off = sorted((o.name, o.detail) for o in self.off())
         kernels = registered_kernels() if "kernel" in self.engine.config.providers else []
         return hashlib.sha256(repr((self._uuid, kernels, off, groups_of_torch())).encode()).hexdigest()

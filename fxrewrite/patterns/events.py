@@ -86,7 +86,8 @@ class Log:
 
     `seconds`: parse, compile (rules), read (values and views), match, rewrite. `graphs`: how many graphs were seen.
     `hits`: compilations whose code came from a cache. `waiting`: passes whose key a cache has asked for, until they
-    run. `sources`: text of the rule files, by name, for carets.
+    run. `stored`: what the cold runs of these compilations had said. `sources`: text of the rule files, by name, for
+    carets.
     `drawn`: each graph before and after, where it was asked for.
     """
 
@@ -95,6 +96,7 @@ class Log:
     graphs: int = 0
     hits: int = 0
     waiting: set[int] = field(factory=set, repr=False)
+    stored: list[Event] = field(factory=list)
     sources: dict[str, str] = field(factory=dict, repr=False)
     drawn: list[tuple[Snapshot, Snapshot]] | None = field(default=None, repr=False)
 
@@ -113,7 +115,7 @@ class Log:
 
     def of(self, rule: str | None) -> list[Event]:
         """The events of a rule, by `pack.rule` or `rule`, or of a pack; all for None."""
-        return [e for e in self.events if rule is None or rule in (e.rule, e.full_name, e.pack)]
+        return _of(self.events, rule)
 
     def report(self, rule: str | None = None, every: bool = False) -> str:
         """Text for a person: each rule with its sites, fired and not, and why not; with `every`, all of its sites."""
@@ -131,7 +133,12 @@ class Log:
             "fired": dict(Counter(e.rule for e in events if e.fired)),
             "seconds": dict(self.seconds),
             "events": [e.to_json() for e in events],
+            "stored": [e.to_json() for e in _of(self.stored, rule)],
         }
+
+
+def _of(events: list[Event], rule: str | None) -> list[Event]:
+    return [e for e in events if rule is None or rule in (e.rule, e.full_name, e.pack)]
 
 
 _logs: ContextVar[tuple[Log, ...]] = ContextVar("fxrewrite_logs", default=())

@@ -120,7 +120,26 @@ def render(log: Log, rule: str | None = None, every: bool = False) -> str:
 
     `every`: no site is left out.
     """
-    found, off = chapters(log, rule), rules_off(log, rule)
+    off = rules_off(log, rule)
+    lines = _chapters(log, rule, every)
+    nothing = not lines
+    lines += [line for group in off for line in _off(group, every)]
+    if log.cached:
+        lines.append(f"{counted(log.cached, 'compilation')}: cached, not run (the code came from Inductor's cache)")
+        lines += _cold(log, rule, every)
+    if nothing and not off and not log.cached:
+        lines.append(f"no site of {rule}" if rule else "no rule has a site in these graphs")
+    return "\n".join(lines).rstrip()
+
+
+def _cold(log: Log, rule: str | None, every: bool) -> list[str]:
+    """What the runs said that the code in the cache comes from."""
+    lines = _chapters(Log(log.stored, sources=log.sources), rule, every)
+    return ["cached (from the cold run):", *("  " + line if line else "" for line in lines)] if lines else []
+
+
+def _chapters(log: Log, rule: str | None, every: bool) -> list[str]:
+    found = chapters(log, rule)
     lines: list[str] = []
     absent: list[str] = []
     for chapter in found:
@@ -129,13 +148,7 @@ def render(log: Log, rule: str | None = None, every: bool = False) -> str:
             absent.append(f"{chapter.name}  0 of {len(chapter.events)} sites: no {' and no '.join(missing)}")
         else:
             lines += [*_chapter(chapter, log, every), ""]
-    lines += [*absent, ""] if absent else []
-    lines += [line for group in off for line in _off(group, every)]
-    if log.cached:
-        lines.append(f"{counted(log.cached, 'compilation')}: cached, not run (the code came from Inductor's cache)")
-    if not found and not off and not log.cached:
-        lines.append(f"no site of {rule}" if rule else "no rule has a site in these graphs")
-    return "\n".join(lines).rstrip()
+    return lines + ([*absent, ""] if absent else [])
 
 
 def _chapter(chapter: Chapter, log: Log, every: bool) -> list[str]:
