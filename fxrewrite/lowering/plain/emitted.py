@@ -20,7 +20,7 @@ from fxrewrite.lowering.plain.structure import Structure, structure_of
 from fxrewrite.patterns.dtypes import to_graph
 
 MOST = 64  # patterns of a rule
-TRIED = 300  # spellings of a rule
+TRIED = 240  # spellings of a rule
 
 
 @define(eq=False)

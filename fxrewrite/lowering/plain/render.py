@@ -45,11 +45,12 @@ def name_of(r: Plain) -> str:
 def _head(rules: Sequence[Plain], packs: Sequence[str]) -> str:
     said, silent = [r for r in rules if r.families], [r for r in rules if not r.families]
     count = sum(r.count for r in said)
+    size = f"{len(said)} rule{'' if len(said) == 1 else 's'} in {count} patterns"
     lines = [
         f'"""Plain Inductor patterns of the rules of {", ".join(packs)}.',
         "",
         *textwrap.wrap(
-            f"Written by `fxrewrite check --emit inductor`: {len(said)} rule{'' if len(said) == 1 else 's'} in {count} patterns. This file needs "
+            f"Written by `fxrewrite check --emit inductor`: {size}. This file needs "
             "torch only; the ops of its right sides, `torch.ops.fxrewrite.*`, are looked up when a match is replaced.",
             WIDTH,
         ),
@@ -92,7 +93,7 @@ def _host() -> str:
 def _rule(r: Plain) -> list[str]:
     checks: dict[tuple[str, ...], str] = {}
     name = name_of(r)
-    count = f"{r.count} patterns" + (f", {cut_text(r)} left out" if r.cut or r.more else "")
+    count = f"{r.count} pattern{'' if r.count == 1 else 's'}" + (f", {cut_text(r)} left out" if r.cut or r.more else "")
     blocks = [f"# ---- {r.rule.full_name} ({r.rule.span}): {count}", _put(r)]
     rows: list[Item] = []
     for i, family in enumerate(r.families, 1):

@@ -96,11 +96,22 @@ def _expression(s: Structure, node: Node) -> Item:
         at, s.pairs = s.pairs, s.pairs + 1
         args.append(call("*either", f"order[{at}]", *(_argument(s, a) for a in node.args)))
     else:
-        args += [_argument(s, a) for a in node.args]
+        args += [_argument(s, a) for a in _traced(node)]
     args += [Keyed(f"{k}=", _argument(s, a)) for k, a in node.kwargs.items()]
     if s.users.get(node, 1) != 1 and node not in s.spelled.outputs:
         args.append(f"_users={s.users[node]}")
     return call("CallFunction", _target(s, node), *args)
+
+
+def _traced(node: Node) -> tuple[Any, ...]:
+    """The arguments as a trace has them: without defaults at the end."""
+    given = node.args
+    declared = node.target._schema.arguments  # type: ignore[union-attr]
+    while (
+        given and declared[len(given) - 1].has_default_value() and given[-1] is declared[len(given) - 1].default_value
+    ):
+        given = given[:-1]
+    return given
 
 
 def _has_two_orders(s: Structure, node: Node) -> bool:
