@@ -135,6 +135,16 @@ def test_a_difference_keeps_its_order(fired: Any) -> None:
     assert fired(text, lambda x, r: torch.exp(r - torch.sigmoid(x)), X, Y) == {}
 
 
+# ---- what is asked of an operand
+
+
+@pytest.mark.parametrize(("fn", "fires"), [(lambda x: x, True), (lambda x: x[:, :32], False), (lambda x: x.t(), False)])
+def test_a_rule_may_ask_for_contiguous_operands(fired: Any, fn: Any, fires: bool) -> None:
+    text = "fusion f(x: lowp[T, D]) = tanh(sigmoid(x))\n  requires contiguous(x)\n"
+    got = fired(text, lambda x: torch.tanh(torch.sigmoid(fn(x))), X)
+    assert got == ({"f": 1} if fires else {})
+
+
 # ---- a torch op on the right side
 
 

@@ -12,7 +12,7 @@ from fxrewrite.dsl import registered, scalars
 from fxrewrite.dsl.core import Operand
 from fxrewrite.dsl.scalars import UNKNOWN, Env
 from fxrewrite.patterns.dtypes import to_core, to_graph
-from fxrewrite.patterns.values import Value
+from fxrewrite.patterns.values import Value, size
 
 Truth = Callable[[Any], bool | None] | None  # decides a symbolic condition for the whole range of sizes
 Find = Callable[[str], Any]  # what a name of a match is bound to, or UNKNOWN
@@ -43,6 +43,20 @@ def decide_symbolic(op: str, left: Any, right: Any, truth: Truth) -> Any:
         return bool(relation)
     found = truth(relation) if truth is not None else None
     return UNKNOWN if found is None else found
+
+
+def contiguous(x: Any) -> Any:
+    """Do the elements of a value lie in order, without gaps? UNKNOWN where sizes decide, or where it has no node."""
+    nodes = x.nodes if isinstance(x, Value) else ()
+    if not nodes:
+        return UNKNOWN
+    step: Any = 1
+    val = nodes[0].meta["val"]
+    for n, stride in reversed(list(zip(map(size, val.shape), map(size, val.stride()), strict=True))):
+        if n != 1 and stride != step:
+            return False if isinstance(stride, int) and isinstance(step, int) and isinstance(n, int) else UNKNOWN
+        step = step * n
+    return True
 
 
 @define(eq=False)
@@ -77,7 +91,9 @@ class ValueEnv(Env):
         return isinstance(value, int | float | sympy.Basic) and not isinstance(value, bool)
 
     def predicate(self, name: str, args: tuple[Any, ...]) -> Any:
-        """A native says it; nothing else is known of values alone."""
+        """A native says it, or the strides of a value; nothing else is known of values alone."""
+        if name == "contiguous":
+            return contiguous(*args)
         return registered.call(name, args) if name.startswith(registered.MARK) else UNKNOWN
 
 
