@@ -28,7 +28,7 @@ OF_NO_FILE = {"RW001", "RW002", "RW131", "RW229", "RW230", "RW408"}
 PLANNED = {"verify"}  # verbs that the documentation names as not there yet
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 # their commands import torch
-SLOW = {"tutorial.md", "explain.md", "from-register-replacement.md", "RW229.md", "RW230.md"}
+SLOW = {"plain-patterns.md", "tutorial.md", "explain.md", "from-register-replacement.md", "RW229.md", "RW230.md"}
 RUN = [
     pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.name in SLOW else [])
     for page in PAGES

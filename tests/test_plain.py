@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[1]
 SMALL = """
 pack small level O1
 fusion scaled_sum(x: f32[*B, D], y: f32[*B, D], w: f32[D]; a: float) = (x + y) * w * a
+  impl mine  plain_test.scaled(w, x, y, a)   when D % 4 == 0
 fusion largest(x: f32[*B, D]) = x - m, m where m = amax(x, -1, keepdim=true)
 fusion product_of_halves(x: f32[*B, 2*D]) = x[..., :D] * x[..., D:]
 fusion group_max_of(x: f32[T, D]; G: int) = amax(reshape(x, [T, D//G, G]), -1) requires D % G == 0
@@ -61,10 +62,10 @@ def test_the_command_writes_a_file_and_says_what_is_in_it(check: Callable[..., R
     first, *rest = result.output.splitlines()
     assert first.startswith("small.py: 5 rules in ") and first.endswith(" plain patterns")
     assert "not said by plain patterns:" in rest
-    assert rest[-1] == "  small.rw:8:1: small.scaled_each: `each`: a list of any length"
+    assert rest[-1] == "  small.rw:9:1: small.scaled_each: `each`: a list of any length"
     text = (tmp_path / "small.py").read_text()
     assert "    small.scaled_each: `each`: a list of any length\n" in (ast.get_docstring(ast.parse(text), False) or "")
-    assert "\n# ---- small.largest (small.rw:4:1): 1 pattern\n" in text
+    assert "\n# ---- small.largest (small.rw:5:1): 1 pattern\n" in text
 
 
 def test_without_out_the_file_is_standard_output(check: Callable[..., Result], tmp_path: Path) -> None:
@@ -86,6 +87,8 @@ def test_a_file_with_errors_is_not_emitted(check: Callable[..., Result], tmp_pat
 @pytest.mark.parametrize(
     ("args", "said"),
     [
+        (["--provider", "mine"], "add --emit inductor"),
+        (["--emit", "inductor", "--provider", "mind"], "did you mean `mine`?"),
         (["--out", "a.py"], "add --emit inductor"),
         (["--emit", "inductor", "--json"], "leave --format out"),
         (["--emit", "triton"], "'triton' is not 'inductor'"),
@@ -194,6 +197,25 @@ def test_a_match_becomes_the_op(op: str, small: str) -> None:
     gm.recompile()
     assert [t for t in targets(gm) if t.startswith("fxrewrite")] == [f"fxrewrite.{op}.default"]
     assert_same(before, run(gm))
+
+
+def test_a_named_provider_is_put_in_where_it_serves() -> None:
+    program = load_program(make_config([rules(SMALL)]))
+    library.register(program)
+    emitted = emit(program, program.rules_called("scaled_sum"), ["small"], provider="mine")
+    module = loaded(emitted.text)
+    with torch.library._scoped_library("plain_test", "FRAGMENT") as lib:
+        lib.define("scaled(Tensor w, Tensor x, Tensor y, float a) -> Tensor")
+        lib.impl("scaled", lambda w, x, y, a: (x + y) * w * a, "CompositeExplicitAutograd")
+        gm = post_grad(*CASES["scaled_sum"])
+        before = run(gm)
+        module.make_pass()(gm.graph)
+        gm.recompile()
+        assert [*targets(gm)] == ["plain_test.scaled.default"]
+        assert_same(before, run(gm))
+        narrow = post_grad(scaled_sum, [sample(6, 6), sample(6, 6, seed=1), sample(6, seed=2)])
+        module.make_pass()(narrow.graph)
+        assert "plain_test.scaled.default" not in targets(narrow), "six columns are no multiple of four"
 
 
 @pytest.mark.parametrize(

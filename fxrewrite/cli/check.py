@@ -34,6 +34,7 @@ FORMATS = ("text", "json", "sarif", "github")
     "--import", "modules", multiple=True, metavar="MODULE", help="Import MODULE, which registers ops; --bind."
 )
 @click.option("--emit", type=click.Choice(("inductor",)), help="Write the rules as plain patterns of Inductor.")
+@click.option("--provider", metavar="NAME", help="With --emit: the `impl` that is put in where it serves.")
 @click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.py", help="Where --emit writes.")
 def command(
     files: tuple[str, ...],
@@ -43,6 +44,7 @@ def command(
     bind: bool,
     modules: tuple[str, ...],
     emit: str | None,
+    provider: str | None,
     out: str | None,
 ) -> None:
     """Check FILES: .rw files, folders of them, or names of shipped packs. Without FILES, the shipped packs.
@@ -60,8 +62,8 @@ def command(
             raise click.UsageError("--explain tells what the text means: leave --bind, --import and --emit out")
         explain(named, rule, how == "json")
         return
-    if out is not None and emit is None:
-        raise click.UsageError("--out says where --emit writes: add --emit inductor")
+    if (out is not None or provider is not None) and emit is None:
+        raise click.UsageError("--out and --provider are for what --emit writes: add --emit inductor")
     if emit is not None and how != "text":
         raise click.UsageError("--emit writes Python, and text about it: leave --format out")
     bind = bind or bool(modules)
@@ -80,7 +82,7 @@ def command(
 
         if shown:
             click.echo(_formatted(how, named, program, shown), err=True)
-        emit_file(named, program, None if out is None else Path(out))
+        emit_file(named, program, None if out is None else Path(out), provider)
     if any(d.code in ABSENT for d in found):
         sys.exit(MISUSE)
     sys.exit(FINDINGS if wrong else 0)

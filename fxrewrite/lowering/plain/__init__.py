@@ -18,7 +18,11 @@ from fxrewrite.lowering.plain.render import Emitted, cut_text, render
 __all__ = ["Emitted", "Plain", "cut_text", "emit"]
 
 
-def emit(program: Program, rules: Sequence[RuleDef], packs: Sequence[str], most: int = MOST) -> Emitted:
-    """The file of `rules`, at most `most` patterns each. `packs`: what it is called after."""
-    found = tuple(plain(program, rule, most) for rule in rules)
+def emit(
+    program: Program, rules: Sequence[RuleDef], packs: Sequence[str], most: int = MOST, provider: str | None = None
+) -> Emitted:
+    """The file of `rules`, at most `most` patterns each. `packs`: what it is called after. `provider`: the name of an
+    `impl` that is put in where it serves, in the place of the registered op.
+    """
+    found = tuple(plain(program, rule, most, provider) for rule in rules)
     return Emitted(render(found, packs), found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,14 +9,15 @@ import torch
 from attrs import define, field, frozen
 
 from fxrewrite.dsl import core
-from fxrewrite.dsl.core import Dtype, Lit, Program, Ref, Result, RuleDef
+from fxrewrite.dsl.core import Case, Program, Result, RuleDef
 from fxrewrite.lowering.plain import fits
 from fxrewrite.lowering.plain.choices import Dead, Ways
 from fxrewrite.lowering.plain.layout import Group, call, line
+from fxrewrite.lowering.plain.names import safe, scalar_text
+from fxrewrite.lowering.plain.provider import call_text, case_of
 from fxrewrite.lowering.plain.sizes import Free
 from fxrewrite.lowering.plain.spelling import Captured, NeedsLiteral, Store, spell
 from fxrewrite.lowering.plain.structure import Structure, structure_of
-from fxrewrite.patterns.dtypes import to_graph
 
 MOST = 64  # patterns of a rule
 TRIED = 240  # spellings of a rule
@@ -73,6 +73,7 @@ class Plain:
     rule: RuleDef
     families: tuple[Family, ...] = ()
     put: tuple[str, ...] = ()  # the body of the function of the right side
+    served: tuple[str, ...] = ()  # the same by the provider that was named, for the families that it serves
     why: str = ""
     cut: int = 0
     more: bool = False
@@ -83,8 +84,8 @@ class Plain:
         return sum(len(f.orders) for f in self.families)
 
 
-def plain(program: Program, rule: RuleDef, most: int = MOST) -> Plain:
-    """The plain patterns of a rule."""
+def plain(program: Program, rule: RuleDef, most: int = MOST, provider: str | None = None) -> Plain:
+    """The plain patterns of a rule. `provider`: what is put in where it serves."""
     why = _unsayable(program, rule)
     if why:
         return Plain(rule, why=why)
@@ -92,10 +93,12 @@ def plain(program: Program, rule: RuleDef, most: int = MOST) -> Plain:
         put = right_side(program, rule)
     except Dead as error:
         return Plain(rule, why=str(error))
+    case = case_of(program, rule, provider)
+    served = [] if case is None else served_side(program, rule, case)
     literal: set[str] = set()
     store = Store()
     while True:
-        ways = Ways(lambda choose: spell(program, rule, store, literal, choose), TRIED)
+        ways = Ways(lambda choose: spell(program, rule, store, literal, choose, case), TRIED)
         try:
             families = _families(ways)
         except NeedsLiteral as error:
@@ -106,7 +109,7 @@ def plain(program: Program, rule: RuleDef, most: int = MOST) -> Plain:
         return Plain(rule, why=ways.dead)
     cut = _cut(families, most)
     kept = tuple(f for f in families if f.orders)
-    return Plain(rule, kept, tuple(put), cut=cut, more=ways.left > 0)
+    return Plain(rule, kept, tuple(put), tuple(served), cut=cut, more=ways.left > 0)
 
 
 def _unsayable(program: Program, rule: RuleDef) -> str:
@@ -132,7 +135,7 @@ def _families(ways: Ways) -> list[Family]:
             ways.dead = ways.dead or str(error)
             continue
         rank = max((len(v) for v in _leading(s)), default=0)
-        texts = (s.sizes, s.spelled.assumed, given, s.captures, rank if _ranked(s) else None)
+        texts = (s.spelled.served, s.sizes, s.spelled.assumed, given, s.captures, rank if _ranked(s) else None)
         key = (*s.made, s.returned, *map(str, texts))
         family = found.setdefault(key, Family(s, departures, given, check=check))
         row = (*s.operand_dtypes.values(), *s.dtypes)
@@ -205,6 +208,15 @@ def right_side(program: Program, rule: RuleDef) -> list[str]:
     return [*right.lines, *line(returned, "return ", depth=1)]
 
 
+def served_side(program: Program, rule: RuleDef, case: Case) -> list[str]:
+    """Statements that call a provider. Raises Dead where it computes an argument."""
+    emitted = next(t.call for t in rule.right if isinstance(t, Result))
+    made = line(call_text(case, emitted, program), "r0 = ", depth=1)
+    outputs = [case.outputs[t.index] for t in rule.right if isinstance(t, Result)]
+    results = [f"result(r0, {o.returned})" for o in outputs if isinstance(o, core.Extern)]
+    return [*made, f"    return {', '.join(results)}"]
+
+
 @define
 class _Right:
     """Calls of ops as statements, each once."""
@@ -226,23 +238,8 @@ class _Right:
             if any(isinstance(a, tuple) for a in op.args):
                 raise Dead("its right side has a list")
             args = [self.result(a) for a in op.args]
-            made = call(f"torch.ops.fxrewrite.{op.op}", *args, *(f"{n}={_scalar(a)}" for n, a in op.attrs))
+            made = call(f"torch.ops.fxrewrite.{op.op}", *args, *(f"{n}={scalar_text(a)}" for n, a in op.attrs))
             self.calls[id(op)] = f"r{len(self.calls)}"
             self.lines += line(made, f"{self.calls[id(op)]} = ", depth=1)
         several = len(self.program.ops[op.op].results) > 1
         return f"{self.calls[id(op)]}[{term.index}]" if several else self.calls[id(op)]
-
-
-def _scalar(a: Any) -> str:
-    if isinstance(a, Ref):
-        return safe(a.name)
-    if isinstance(a, Lit) and not isinstance(a.value, Dtype):
-        return f'"{a.value}"' if isinstance(a.value, str) else repr(a.value)
-    if isinstance(a, Dtype | Lit):
-        return str(to_graph(a.value if isinstance(a, Lit) else a))
-    raise Dead("its right side computes an attribute")
-
-
-def safe(name: str) -> str:
-    """A name that Python and the matcher take for one."""
-    return f"{name}_" if keyword.iskeyword(name) or name in ("match", "k", "order") else name

@@ -27,7 +27,7 @@ class Pattern:
     operands of its second commutative op change places. `fits(captured)`: what a match
     binds beside its captures, None where a rank or a size is another one. `dtypes`: the
     rows of dtypes that operands and captured dtypes may have. `given`: the attributes
-    and operands that the spelling itself says.
+    and operands that the spelling itself says. `put` calls the ops of the right side.
     """
 
     build: Callable[[str], PatternExpr]
@@ -35,15 +35,15 @@ class Pattern:
     fits: Callable[[dict[str, Any]], dict[str, int] | None]
     dtypes: list[dict[str, torch.dtype]]
     given: dict[str, Any]
+    put: Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule and its place; `put` calls the ops of its right side."""
+    """A rule and its place, with the names of its operands and attributes."""
 
     name: str
     place: str
-    put: Callable[..., Any]
     operands: list[str]
     attributes: list[str]
     patterns: list[Pattern]
@@ -101,7 +101,7 @@ def put_in(rule: Rule, pattern: Pattern, match: Match, **captured: Any) -> None:
     given |= bindings(pattern, match) or {}
 
     def right_side(*tensors: torch.Tensor) -> Any:
-        found = rule.put(**dict(zip(names, tensors, strict=True)), **given)
+        found = pattern.put(**dict(zip(names, tensors, strict=True)), **given)
         return list(found) if isinstance(found, tuple) else found
 
     match.replace_by_example(right_side, [captured[n] for n in names])
@@ -126,6 +126,11 @@ def value_of(x: Any) -> Any:
     if isinstance(x, list | tuple):
         return [value_of(i) for i in x]
     return x.meta.get("val") if isinstance(x, torch.fx.Node) else x
+
+
+def result(found: Any, i: int) -> Any:
+    """A result of an op that may return one or several."""
+    return found[i] if isinstance(found, tuple | list) else found
 
 
 def either(swapped: str, a: Any, b: Any) -> tuple[Any, Any]:

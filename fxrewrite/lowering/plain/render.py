@@ -5,15 +5,13 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 from attrs import frozen
 
-from fxrewrite.dsl.core import Dtype
 from fxrewrite.lowering.plain import host
-from fxrewrite.lowering.plain.emitted import Family, Plain, safe
+from fxrewrite.lowering.plain.emitted import Family, Plain
 from fxrewrite.lowering.plain.layout import Item, call, line, listed, mapping
-from fxrewrite.patterns.dtypes import to_graph
+from fxrewrite.lowering.plain.names import safe, string, value_text
 
 WIDTH = 84  # of lines of prose in the head
 
@@ -94,7 +92,9 @@ def _rule(r: Plain) -> list[str]:
     checks: dict[tuple[str, ...], str] = {}
     name = name_of(r)
     count = f"{r.count} pattern{'' if r.count == 1 else 's'}" + (f", {cut_text(r)} left out" if r.cut or r.more else "")
-    blocks = [f"# ---- {r.rule.full_name} ({r.rule.span}): {count}", _put(r)]
+    blocks = [f"# ---- {r.rule.full_name} ({r.rule.span}): {count}", _put(r, "put", r.put)]
+    if any(f.first.spelled.served for f in r.families):
+        blocks.append(_put(r, "served", r.served))
     rows: list[Item] = []
     for i, family in enumerate(r.families, 1):
         check = tuple(family.check)
@@ -102,18 +102,19 @@ def _rule(r: Plain) -> list[str]:
             checks[check] = f"{name}_fits_{len(checks) + 1}"
             blocks.append("\n".join([f"def {checks[check]}(k):", *check]))
         blocks.append(_build(f"{name}_{i}", family))
-        rows.append(_row(f"{name}_{i}", checks[check], family))
+        put = f"{name}_{'served' if family.first.spelled.served else 'put'}"
+        rows.append(_row(f"{name}_{i}", checks[check], put, family))
     made = call(
-        "Rule", _string(r.rule.full_name), _string(f"{r.rule.span}"), f"{name}_put",
-        listed(_string(safe(o.name)) for o in r.rule.operands),
-        listed(_string(safe(a.name)) for a in r.rule.attributes), listed(rows),
+        "Rule", string(r.rule.full_name), string(f"{r.rule.span}"),
+        listed(string(safe(o.name)) for o in r.rule.operands),
+        listed(string(safe(a.name)) for a in r.rule.attributes), listed(rows),
     )  # fmt: skip
     return [*blocks, "\n".join(line(made, f"{name} = "))]
 
 
-def _put(r: Plain) -> str:
+def _put(r: Plain, kind: str, body: Sequence[str]) -> str:
     names = [safe(n.name) for n in (*r.rule.operands, *r.rule.attributes)]
-    return "\n".join([*line(call(f"{name_of(r)}_put", *names), "def ", ":"), *r.put])
+    return "\n".join([*line(call(f"{name_of(r)}_{kind}", *names), "def ", ":"), *body])
 
 
 def _build(name: str, family: Family) -> str:
@@ -123,20 +124,10 @@ def _build(name: str, family: Family) -> str:
     return "\n".join([f"def {name}(order):", *captures, *family.lines()])
 
 
-def _row(build: str, check: str, family: Family) -> Item:
+def _row(build: str, check: str, put: str, family: Family) -> Item:
     rows = [mapping((safe(n), t) for n, t in row.items()) for row in family.table()]
-    given = mapping((safe(n), _value(v)) for n, v in family.given.items())
-    return call("Pattern", build, listed(map(_string, family.orders)), check, listed(rows), given)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Dtype):
-        return str(to_graph(value))
-    return _string(value) if isinstance(value, str) else repr(value)
-
-
-def _string(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    given = mapping((safe(n), value_text(v)) for n, v in family.given.items())
+    return call("Pattern", build, listed(map(string, family.orders)), check, listed(rows), given, put)
 
 
 __all__ = ["Emitted", "cut_text", "render"]

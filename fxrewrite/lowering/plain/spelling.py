@@ -111,6 +111,7 @@ class Spelled:
     attributes: dict[str, Any] = field(factory=dict)
     fixed: dict[str, Any] = field(factory=dict)
     assumed: list[tuple[str, Any, Any]] = field(factory=list)
+    served: bool = False  # by the provider that was named
     numbers: dict[str, Node] = field(factory=dict)
 
     def pin(self, name: str, pinned: Any) -> bool:
@@ -118,8 +119,11 @@ class Spelled:
         return self.fixed.setdefault(name, pinned) == pinned
 
 
-def spell(program: Program, rule: RuleDef, store: Store, literal: set[str], choose: Choose) -> Spelled:
+def spell(
+    program: Program, rule: RuleDef, store: Store, literal: set[str], choose: Choose, provider: Case | None = None
+) -> Spelled:
     """One spelling of the left side of `rule`. `literal`: float attributes that are their default, not captured.
+    `provider`: of the op that the rule emits.
 
     Raises Dead where the choices do not go together or the rule says what a plain pattern cannot.
     """
@@ -141,6 +145,7 @@ def spell(program: Program, rule: RuleDef, store: Store, literal: set[str], choo
     if held is not True:
         wrong = next((g for g in rule.guards if value(g, env) is not True), rule.guards)
         raise Dead(f"its condition `{said(wrong)}` is " + ("false" if held is False else "one on what a pattern lacks"))
+    spelled.served = provider is not None and env.is_served(rule, provider)
     if any(not isinstance(o, Node) or o.op != "call_function" for o in spelled.outputs):
         raise Dead("an output is no op")
     return spelled
@@ -250,6 +255,18 @@ class Spelling(Bindings):
         case = self.spelled.choose(open_)
         inner.takes(case)
         return [inner.term(o) for o in case.outputs]
+
+    def is_served(self, rule: RuleDef, provider: Case) -> bool:
+        """Do the pins and guards of a provider hold? What they ask of sizes becomes a part of the check."""
+        call = next(t.call for t in rule.right if isinstance(t, core.Result))
+        op = self.program.ops[call.op]
+        inner = Spelling(program=self.program, op=op, algebra=self.algebra, spelled=self.spelled)
+        try:
+            inner.attributes = fill_attributes(op, {n: value(a, self) for n, a in call.attrs})
+            bind_operands(op, [self._argument(a) for a in call.args], inner)
+        except EvaluationError:
+            return False
+        return inner.tries(provider) and inner.takes(provider)
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, tuple):
