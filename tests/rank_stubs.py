@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # registers what the collectives give for fake tensors
+import torch.distributed._symmetric_memory  # registers `symm_mem`
 from torch import Tensor
 from torch._C import _distributed_c10d as distributed
 from torch._subclasses.fake_tensor import FakeTensor

@@ -27,7 +27,6 @@ from fxrewrite.lowering.engine import RuleFailure
 from graph_checks import written_nodes
 from inductor_holes import (
     NORM_QUANT,
-    TORCH,
     applied,
     edited,
     found,
@@ -202,8 +201,6 @@ def test_M1() -> None:
         (new,) = there.gm.graph.find_nodes(op="call_function", target=torch.ops.holes.codes.default)
     assert "val" in new.meta
     assert "seq_nr" not in new.meta and "stack_trace" not in new.meta
-    if TORCH < (2, 13):
-        assert "eager_input_vals" not in new.meta
 
     done = ours(NORM_QUANT, gm)
     for node in written_nodes(done.gm):
