@@ -64,7 +64,7 @@ def test_files_read_as_they_are(file: syntax.File) -> None:
 
 
 @pytest.mark.slow
-@settings(quiet, max_examples=1500)
+@settings(quiet, max_examples=700)
 @given(trees.files)
 def test_many_files_read_as_they_are(file: syntax.File) -> None:
     check_tree(file)
@@ -146,7 +146,7 @@ def test_comments_survive(texts: tuple[str, str]) -> None:
 
 
 @pytest.mark.slow
-@settings(quiet, max_examples=1000)
+@settings(quiet, max_examples=400)
 @given(loose(noise, no_items))
 def test_comments_survive_in_many_files(texts: tuple[str, str]) -> None:
     check_comments(texts[1])
