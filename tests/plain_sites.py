@@ -88,7 +88,7 @@ class _Entry:
         return all(sum(have.get(t, 0) for t in ops) >= n for ops, n in self.needs.items())
 
 
-class _Plain:
+class Registered:
     """Every pattern of the emitted file, registered once; `found` is what the last graph had."""
 
     def __init__(self, module: ModuleType) -> None:
@@ -107,6 +107,7 @@ class _Plain:
         self.found.setdefault((rule.name, nodes), match)
 
     def sites(self, gm: GraphModule) -> dict[Site, Match]:
+        """The sites of one graph, which stays as it is."""
         have = Counter(n.target for n in gm.graph.nodes if n.op == "call_function")
         some = PatternMatcherPass()
         for e in self.entries:
@@ -134,13 +135,14 @@ def _needs(pattern: Any) -> Counter[frozenset[Any]]:
 
 
 @cache
-def _plain() -> _Plain:
-    return _Plain(loaded(emitted().text))
+def registered() -> Registered:
+    """The patterns of the default packs, registered."""
+    return Registered(loaded(emitted().text))
 
 
 def plain_sites(gm: GraphModule) -> dict[Site, Match]:
     """Every site of a plain pattern of the default packs."""
-    return _plain().sites(gm)
+    return registered().sites(gm)
 
 
 # ---- ours

@@ -235,6 +235,18 @@ def test_what_does_not_fit_stays(fn, args, small: str) -> None:
     assert not [t for t in targets(gm) if t.startswith("fxrewrite")]
 
 
+def test_names_that_the_file_uses_itself_are_other_names() -> None:
+    text = "fusion odd(aten: f32[*B], k: f32[*B], n0: f32[*B]; order: float) = (aten - k) * n0 - order\n"
+    program = load_program(make_config([rules(text)]))
+    library.register(program)
+    gm = post_grad(lambda a, b, c: (a - b) * c - 0.25, [X, sample(6, 8, seed=1), sample(6, 8, seed=2)])
+    before = run(gm)
+    loaded(emit(program, program.rules, ["odd"]).text).make_pass()(gm.graph)
+    gm.recompile()
+    assert [*targets(gm)] == ["fxrewrite.odd.default"]
+    assert_same(before, run(gm))
+
+
 @pytest.mark.slow
 def test_a_host_loads_it_into_inductor() -> None:
     program = load_program(make_config(["norm_quant"]))

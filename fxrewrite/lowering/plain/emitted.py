@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,13 +9,14 @@ from attrs import define, field, frozen
 
 from fxrewrite.dsl import core
 from fxrewrite.dsl.core import Case, Program, Result, RuleDef
-from fxrewrite.lowering.plain import fits
+from fxrewrite.lowering.plain import fits, sizes
 from fxrewrite.lowering.plain.choices import Dead, Ways
 from fxrewrite.lowering.plain.layout import Group, call, line
 from fxrewrite.lowering.plain.names import safe, scalar_text
 from fxrewrite.lowering.plain.provider import call_text, case_of
 from fxrewrite.lowering.plain.sizes import Free
-from fxrewrite.lowering.plain.spelling import Captured, NeedsLiteral, Store, spell
+from fxrewrite.lowering.plain.spelled import Captured, NeedsLiteral, Store
+from fxrewrite.lowering.plain.spelling import spell
 from fxrewrite.lowering.plain.structure import Structure, structure_of
 
 MOST = 64  # patterns of a rule
@@ -134,7 +134,7 @@ def _families(ways: Ways) -> list[Family]:
         except Dead as error:
             ways.dead = ways.dead or str(error)
             continue
-        rank = max((len(v) for v in _leading(s)), default=0)
+        rank = max(map(len, spelled.leading.values()), default=0)
         texts = (s.spelled.served, s.sizes, s.spelled.assumed, given, s.captures, rank if _ranked(s) else None)
         key = (*s.made, s.returned, *map(str, texts))
         family = found.setdefault(key, Family(s, departures, given, check=check))
@@ -148,16 +148,11 @@ def _families(ways: Ways) -> list[Family]:
     return list(found.values())
 
 
-def _leading(s: Structure) -> Iterator[tuple[Any, ...]]:
-    """The sizes of each `*B`, as the operands have them."""
-    for o in s.spelled.operands.values():
-        if o is not None:
-            yield tuple(n for n in o.meta["val"].shape if "_" in f"{n}")
-
-
 def _ranked(s: Structure) -> bool:
     """Do sizes that the graph states name leading axes?"""
-    return any("_" in f"{size}" for size in s.sizes.values())
+    leading = {n for axes in s.spelled.leading.values() for axis in axes for n in sizes.names(axis)}
+    stated = [n for size in s.sizes.values() for n in (size if isinstance(size, list) else [size])]
+    return any(sizes.names(n) & leading for n in stated)
 
 
 def _given(s: Structure) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from fxrewrite.dsl.core import OperandInfo
 from fxrewrite.dsl.dims import Dim, Star
 from fxrewrite.lowering.plain.choices import Dead
 from fxrewrite.lowering.plain.layout import call, line, listed
+from fxrewrite.lowering.plain.names import safe
 from fxrewrite.lowering.plain.sizes import Free, known, named, names
-from fxrewrite.lowering.plain.spelling import Captured
+from fxrewrite.lowering.plain.spelled import Captured
 from fxrewrite.lowering.plain.structure import Structure
 
 
@@ -49,30 +50,30 @@ def body(s: Structure, any_rank: bool) -> list[str]:
         listed_ = [(f"[{i}]", n) for i, n in enumerate(size)] if isinstance(size, list) else [("", size)]
         open_ += [(f'k["{name}"]{i}', n.dim if isinstance(n, Free) else dims.constant(n)) for i, n in listed_]
     _solve(check, open_)
-    check.conditions += [f'number(k["{n}"])' for n in s.numbers]
+    check.conditions += [f'number(k["{safe(n)}"])' for n in s.numbers]
     for op, left, right in s.spelled.assumed:
-        check.conditions.append(f"holds({_operand(check, left)} {op} {_operand(check, right)})")
-    return _statements(check, s, [o.name for o in present])
+        check.conditions.append(f"holds({_operand(check, s, left)} {op} {_operand(check, s, right)})")
+    return _statements(check, s, [safe(o.name) for o in present])
 
 
 def _axes(check: _Check, o: OperandInfo, s: Structure) -> list[tuple[str, Dim]]:
     """Note the rank of an operand; its axes, with what each must be."""
-    shape = o.type.shape or ()
+    shape, name = o.type.shape or (), safe(o.name)
     if is_element(o.type):
-        check.conditions.append(f"one({o.name})")
+        check.conditions.append(f"one({name})")
         return []
     starred = next((i for i, d in enumerate(shape) if isinstance(d, Star)), None)
     if starred is None:
-        check.ranks.append(f"{o.name}.dim() == {len(shape)}")
-        return [(f"{o.name}.shape[{i}]", d) for i, d in enumerate(shape) if isinstance(d, Dim)]
+        check.ranks.append(f"{name}.dim() == {len(shape)}")
+        return [(f"{name}.shape[{i}]", d) for i, d in enumerate(shape) if isinstance(d, Dim)]
     star, after = shape[starred], len(shape) - starred - 1
     assert isinstance(star, Star) and starred == 0
     rank = len(s.spelled.operands[o.name].meta["val"].shape)  # type: ignore[union-attr]
-    check.ranks.append(f"{o.name}.dim() {'>=' if check.any_rank else '=='} {after if check.any_rank else rank}")
-    axes = [(f"{o.name}.shape[{i - len(shape)}]", d) for i, d in enumerate(shape) if isinstance(d, Dim)]
+    check.ranks.append(f"{name}.dim() {'>=' if check.any_rank else '=='} {after if check.any_rank else rank}")
+    axes = [(f"{name}.shape[{i - len(shape)}]", d) for i, d in enumerate(shape) if isinstance(d, Dim)]
     if not check.any_rank:
-        return [*((f"{o.name}.shape[{i}]", dims.name(f"{star.name}_{i}")) for i in range(rank - after)), *axes]
-    lead = f"{o.name}.shape[:-{after}]" if after else f"{o.name}.shape"
+        return [*((f"{name}.shape[{i}]", dims.name(f"{star.name}_{i}")) for i in range(rank - after)), *axes]
+    lead = f"{name}.shape[:-{after}]" if after else f"{name}.shape"
     if star.name in check.stars:
         check.conditions.append(f"same({lead}, {star.name})")
     else:
@@ -114,9 +115,13 @@ def _solved(check: _Check, text: str, dim: Dim) -> tuple[str, str] | None:
     return name, f"{value}"
 
 
-def _operand(check: _Check, x: Any) -> str:
+def _operand(check: _Check, s: Structure, x: Any) -> str:
     if isinstance(x, Captured):
-        return f'k["{x.name}"]'
+        if x.name in s.spelled.fixed:
+            return repr(s.spelled.fixed[x.name])
+        if x.name not in s.captures:
+            raise Dead(f"`{x.name}` stands in no pattern")
+        return f'k["{safe(x.name)}"]'
     if names(x) - check.bound:
         raise Dead(f"nothing tells {', '.join(sorted(names(x) - check.bound))}")
     return f"{x!r}"

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import keyword
+import re
 from typing import Any
 
 from fxrewrite.dsl.core import Dtype, Lit, Ref
 from fxrewrite.lowering.plain.choices import Dead
 from fxrewrite.patterns.dtypes import to_graph
 
+TAKEN = {
+    "CallFunction", "KeywordArg", "MultiOutputPattern", "aten", "bound", "either", "every", "holds", "k", "match",
+    "number", "one", "order", "prims", "result", "same", "torch",
+}  # fmt: skip
+NUMBERED = re.compile(r"(n|r)\d+|(dtype|shape|size)_\d+")
+
 
 def safe(name: str) -> str:
-    """A name that Python and the matcher take for one."""
-    return f"{name}_" if keyword.iskeyword(name) or name in ("match", "k", "order") else name
+    """A name that neither Python nor the emitted functions use otherwise."""
+    return f"{name}_" if keyword.iskeyword(name) or name in TAKEN or NUMBERED.fullmatch(name) else name
 
 
 def scalar_text(a: Any) -> str:

@@ -119,13 +119,16 @@ def _put(r: Plain, kind: str, body: Sequence[str]) -> str:
 
 def _build(name: str, family: Family) -> str:
     s = family.first
-    names = [*s.captures, *family.captured_dtypes()]
-    captures = [f'    {safe(n)} = KeywordArg("{safe(n)}")' for n in names]
+    names = [*(n if n in s.sizes else safe(n) for n in s.captures), *family.captured_dtypes()]
+    captures = [f'    {n} = KeywordArg("{n}")' for n in names]
     return "\n".join([f"def {name}(order):", *captures, *family.lines()])
 
 
 def _row(build: str, check: str, put: str, family: Family) -> Item:
-    rows = [mapping((safe(n), t) for n, t in row.items()) for row in family.table()]
+    rows = [
+        mapping((safe(n) if n in family.first.operand_dtypes else n, t) for n, t in row.items())
+        for row in family.table()
+    ]
     given = mapping((safe(n), value_text(v)) for n, v in family.given.items())
     return call("Pattern", build, listed(map(string, family.orders)), check, listed(rows), given, put)
 

@@ -8,12 +8,10 @@ a small graph that nobody runs; the sizes of its values are names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-import torch
 from attrs import define, field
-from torch.fx import Graph, Node
+from torch.fx import Node
 
 from fxrewrite.dsl import core, dims
 from fxrewrite.dsl.binding import bind_operands
@@ -28,95 +26,20 @@ from fxrewrite.dsl.core import (
     Lit,
     OpDef,
     OperandInfo,
-    Prim,
     Program,
     Ref,
     RuleDef,
 )
 from fxrewrite.dsl.dims import Star
-from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Bindings, EvaluationError, fill_attributes
-from fxrewrite.dsl.scalars import FIT, holds, sizes, value
+from fxrewrite.dsl.evaluate import UNKNOWN, Bindings, EvaluationError, fill_attributes
+from fxrewrite.dsl.scalars import holds, sizes, value
 from fxrewrite.dsl.wording import said
 from fxrewrite.lowering.plain.choices import Choose, Dead
-from fxrewrite.lowering.plain.shapes import Val, val_of
-from fxrewrite.lowering.plain.sizes import Free, named
-from fxrewrite.patterns.dtypes import NAMES, to_graph
-from fxrewrite.patterns.writers import INDUCTOR, NOT_WRITTEN, WRITERS
-
-aten = torch.ops.aten
-ONE_TENSOR = ("add", "sub", "mul", "div", "fdiv", "maximum", "minimum")
-
-
-class NeedsLiteral(Exception):
-    """Arithmetic on an attribute that is captured: it must be a number."""
-
-    def __init__(self, name: str):
-        super().__init__(name)
-        self.name = name
-
-
-class Captured:
-    """The value of a float attribute that a match binds."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __repr__(self) -> str:
-        return self.name
-
-    def _refuse(self, *others: Any) -> Any:
-        raise NeedsLiteral(self.name)
-
-    __neg__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
-    __floordiv__ = __mod__ = _refuse
-
-
-@define(eq=False)
-class Store:
-    """The nodes of all spellings of a rule; equal ones are one."""
-
-    graph: Graph = field(factory=Graph)
-    made: dict[Any, Node] = field(factory=dict)
-
-    def placeholder(self, name: str, val: Val | None) -> Node:
-        """An operand, or a number that is captured."""
-        key = (name, val)
-        if key not in self.made:
-            node = self.made[key] = self.graph.placeholder(name)
-            if val is not None:
-                node.meta["val"] = val
-        return self.made[key]
-
-    def call(self, val: Val, target: Any, *args: Any, **kwargs: Any) -> Node:
-        """A torch op."""
-        key = (target, repr(args), repr(kwargs))
-        if key not in self.made:
-            node = self.made[key] = self.graph.call_function(target, args, kwargs)
-            node.meta["val"] = val if target is not aten.scalar_tensor.default else Val(val.dtype, ())
-        return self.made[key]
-
-
-@define(eq=False)
-class Spelled:
-    """`outputs` of the rule, nodes of `store`. `operands`: by name, a node, or None for `none`. `attributes`: by name;
-    a `Captured` or a `Free` is bound by the match. `fixed`: what a form pins of captured ones. `assumed`: comparisons
-    that must hold. Every node has a `Val` in `meta["val"]`; `numbers`, which are captured, are placeholders without.
-    """
-
-    rule: RuleDef
-    choose: Choose
-    store: Store
-    outputs: list[Node] = field(factory=list)
-    operands: dict[str, Node | None] = field(factory=dict)
-    attributes: dict[str, Any] = field(factory=dict)
-    fixed: dict[str, Any] = field(factory=dict)
-    assumed: list[tuple[str, Any, Any]] = field(factory=list)
-    served: bool = False  # by the provider that was named
-    numbers: dict[str, Node] = field(factory=dict)
-
-    def pin(self, name: str, pinned: Any) -> bool:
-        """May a captured attribute have this value?"""
-        return self.fixed.setdefault(name, pinned) == pinned
+from fxrewrite.lowering.plain.nodes import Nodes
+from fxrewrite.lowering.plain.shapes import Val
+from fxrewrite.lowering.plain.sizes import named
+from fxrewrite.lowering.plain.spelled import Captured, Spelled, Store
+from fxrewrite.patterns.dtypes import to_graph
 
 
 def spell(
@@ -131,7 +54,7 @@ def spell(
     for a in rule.attributes:
         spelled.attributes[a.name] = _attribute(a, a.name in literal, choose)
     heading = OpDef(rule.name, rule.operands, rule.attributes, (), ())
-    env = Spelling(program=program, op=heading, algebra=_Nodes(spelled), spelled=spelled)
+    env = Spelling(program=program, op=heading, algebra=Nodes(spelled), spelled=spelled)
     env.attributes = spelled.attributes
     dtypes: dict[str, Dtype] = {}
     for o in rule.operands:
@@ -178,7 +101,8 @@ def _operand(o: OperandInfo, env: Spelling, dtypes: dict[str, Dtype], choose: Ch
     for d in o.type.shape:
         if isinstance(d, Star):
             if d.name not in env.stars:
-                env.stars[d.name] = tuple(named(f"{d.name}_{i}") for i in range(choose([1, 2])))
+                axes = tuple(named(f"{d.name}_{i}") for i in range(choose([1, 2])))
+                env.stars[d.name] = env.spelled.leading[d.name] = axes
         else:
             env.dims.update({n: named(n) for n in dims.names(d) if n not in env.attributes})
     dtype = to_graph(_dtype(o.type.dtype, env, dtypes, choose))
@@ -302,70 +226,3 @@ def _externs(term: Any) -> bool:
         return True
     inner = term.call.args if isinstance(term, core.Result) else getattr(term, "args", ())
     return any(_externs(a) for a in inner if not isinstance(a, Lit | tuple))
-
-
-# ---- primitives
-
-
-class _Nodes(Algebra):
-    """Primitives as nodes; each promotion is a cast of its own, except beside a number."""
-
-    def __init__(self, spelled: Spelled):
-        self.spelled = spelled
-
-    def primitive(self, op: str, args: Sequence[Any], params: Sequence[Any], term: Prim) -> Node:
-        """A primitive as Inductor's post-grad graphs spell it."""
-        if op in NOT_WRITTEN:
-            raise Dead(NOT_WRITTEN[op].split(":")[0])
-        given = [to_graph(p) for p in params]
-        if any(p == FIT for p in given if isinstance(p, int)) and op in ("reshape", "expand"):
-            raise Dead("a size that fits")
-        if op in ONE_TENSOR:
-            args = self._promoted(args)
-        if op == "to" and args[0].meta["val"].dtype == given[0]:
-            return args[0]
-        vals = [a.meta.get("val", a) if isinstance(a, Node) else a for a in args]
-        val = val_of(op, vals, given)
-        if op == "mul" and args[0] is args[1] and self.spelled.choose(["pow", "mul"]) == "pow":
-            return self.spelled.store.call(val, aten.pow.Tensor_Scalar, args[0], 2)
-        return WRITERS[op](INDUCTOR, partial(self.spelled.store.call, val), *args, *given)
-
-    def _promoted(self, args: Sequence[Any]) -> list[Any]:
-        vals = [a.meta["val"] for a in args if isinstance(a, Node) and "val" in a.meta]
-        if len(vals) < 2 or vals[0].dtype == vals[1].dtype or (vals[0].ndim > 0) != (vals[1].ndim > 0):
-            return list(args)
-        wide = torch.promote_types(vals[0].dtype, vals[1].dtype)
-        return [self._cast(a, wide) for a in args]
-
-    def _cast(self, x: Node, dtype: torch.dtype) -> Node:
-        val = x.meta["val"]
-        return x if val.dtype == dtype else self.spelled.store.call(Val(dtype, val.shape), INDUCTOR.cast, x, dtype)
-
-    def dtype(self, value: Any) -> str | None:
-        """The short name of a dtype."""
-        return NAMES[value.meta["val"].dtype] if isinstance(value, Node) and "val" in value.meta else None
-
-    def shape(self, value: Any) -> Sequence[Any] | None:
-        """The sizes."""
-        return value.meta["val"].shape if isinstance(value, Node) and "val" in value.meta else None
-
-    def number(self, value: Any) -> Any:
-        """A number; one that the match binds is a placeholder."""
-        if not isinstance(value, Captured):
-            return value
-        if value.name not in self.spelled.numbers:
-            self.spelled.numbers[value.name] = self.spelled.store.placeholder(value.name, None)
-        return self.spelled.numbers[value.name]
-
-    def decide(self, op: str, left: Any, right: Any) -> Any:
-        """A comparison of what a match binds: it is assumed, and becomes a part of the check."""
-        if op == "==" and left == right:
-            return True
-        if not all(isinstance(a, int | float | Free | Captured) for a in (left, right)):
-            return UNKNOWN
-        if (op, left, right) not in self.spelled.assumed:
-            self.spelled.assumed.append((op, left, right))
-        return True
-
-
-__all__ = ["Captured", "NeedsLiteral", "Spelled", "Store", "spell"]

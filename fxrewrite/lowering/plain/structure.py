@@ -10,8 +10,9 @@ from attrs import define, field
 from torch.fx import Node
 
 from fxrewrite.lowering.plain.layout import Item, Keyed, call, filled, line, listed
+from fxrewrite.lowering.plain.names import safe
 from fxrewrite.lowering.plain.sizes import Free
-from fxrewrite.lowering.plain.spelling import Spelled
+from fxrewrite.lowering.plain.spelled import Spelled
 
 aten, prims = torch.ops.aten, torch.ops.prims
 COMMUTATIVE = (aten.add.Tensor, aten.mul.Tensor, aten.maximum.default, aten.minimum.default)
@@ -150,7 +151,7 @@ def _capture(s: Structure, placeholder: Node) -> str:
         return repr(s.spelled.fixed[name])
     if name not in s.captures:
         s.captures.append(name)
-    return name
+    return safe(name)
 
 
 def _sized(s: Structure, kind: str, size: Any) -> str:
