@@ -216,7 +216,8 @@ class _Run:
         captures = _nodes(bindings)
         if any(map(self.writes.to, (node, *captures))) or (isinstance(rule.right[0], Operand) and _owned(node)):
             return False
-        if returned(node) and memory(node) is not node and all(memory(c) is not memory(node) for c in captures):
+        owner = memory(node)
+        if owner is not node and all(memory(c) is not owner for c in captures) and returned(node):
             return False  # outputs that shared memory would no longer
         plan = Plan(found, [Output(0, None, node, value)], dying({node}, set(captures)), captures, None)
         plan.last = node.prev  # the replacement stands where the node stood

@@ -65,7 +65,13 @@ def settle(editor: Editor, detours: list[Detour]) -> None:
 
 def _kept(node: Node, detour: Detour) -> bool:
     """Did a rule come to read a new node?"""
-    return any(u not in detour.made or _kept(u, detour) for u in node.users)
+    todo = [node]
+    while todo:
+        users = todo.pop().users
+        if any(u not in detour.made for u in users):
+            return True
+        todo += users
+    return False
 
 
 def _reads(node: Node) -> Iterator[Node]:
@@ -122,10 +128,12 @@ def _overwritten(editor: Editor, base: Value, read: Node) -> bool:
 
 
 def _readers(node: Node) -> Iterator[Node]:
-    for u in node.users:
-        yield u
-        if u.target in VIEWS or u.target is operator.getitem:
-            yield from _readers(u)
+    todo = [node]
+    while todo:
+        for u in todo.pop().users:
+            yield u
+            if u.target in VIEWS or u.target is operator.getitem:
+                todo.append(u)
 
 
 def _by_parts(editor: Editor, detour: Detour, written: Value) -> None:

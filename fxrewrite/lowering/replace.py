@@ -160,17 +160,23 @@ def leaves(value: Value, first: Node, writes: Writes) -> list[Node]:
     """The nodes from which a captured value is had before the node `first`: its own, or those below it where it has
     none.
     """
-    nodes = [n for n in live(value) if writes.holds(n, value, first)]
-    before = next((n for n in nodes if n < first), None)
-    if before is not None:
-        return [before]
-    if nodes and value.op != "reshape":  # a later node: the users of the outputs move behind it
-        return nodes[:1]
-    if value.nodes and not nodes and (live(value) or not value.args):  # what it is made of would be computed again
-        node = value.nodes[0]
-        by = ", ".join(map(describe, writes.to(node)[:3]))
-        raise Refusal("mutation between", f"{describe(node)} was written to by {by}", node=node)
-    return [n for a in value.args if isinstance(a, Value) for n in leaves(a, first, writes)]
+    out: list[Node] = []
+    todo = [value]
+    while todo:
+        v = todo.pop()
+        nodes = [n for n in live(v) if writes.holds(n, v, first)]
+        before = next((n for n in nodes if n < first), None)
+        if before is not None:
+            out.append(before)
+        elif nodes and v.op != "reshape":  # a later node: the users of the outputs move behind it
+            out.append(nodes[0])
+        elif v.nodes and not nodes and (live(v) or not v.args):  # what it is made of would be computed again
+            node = v.nodes[0]
+            by = ", ".join(map(describe, writes.to(node)[:3]))
+            raise Refusal("mutation between", f"{describe(node)} was written to by {by}", node=node)
+        else:
+            todo += [a for a in reversed(v.args) if isinstance(a, Value)]
+    return out
 
 
 def _unwritten(p: Plan, first: Node, writes: Writes) -> None:
@@ -188,10 +194,16 @@ def _unwritten(p: Plan, first: Node, writes: Writes) -> None:
 
 def idle(node: Node, effects: Effects | None = None) -> bool:
     """Is `node` no user to speak of: bookkeeping, dead code without an effect, or a view that only such nodes read?"""
-    view = node.target in VIEWS or node.target is operator.getitem
-    if node.op != "call_function" or (node.users and not (view and all(idle(u, effects) for u in node.users))):
-        return False
-    return node.target in BOOKKEEPING or not (node.is_impure() or (effects and effects.has(node)))
+    todo = [node]
+    while todo:
+        n = todo.pop()
+        view = n.target in VIEWS or n.target is operator.getitem
+        if n.op != "call_function" or (n.users and not view):
+            return False
+        if n.target not in BOOKKEEPING and (n.is_impure() or (effects and effects.has(n))):
+            return False
+        todo += n.users
+    return True
 
 
 def dying(dead: set[Node], captures: set[Node], effects: Effects | None = None) -> set[Node]:
@@ -328,13 +340,32 @@ class Editor:
 
     def node(self, value: Value) -> Node:
         """The node of a value; one that has none is written down."""
+        made: dict[Value, Node] = {}
+        todo = [value]  # no recursion: a chain of values without nodes may be as long as the graph
+        while todo:
+            v = todo[-1]
+            found = made.get(v) or self._existing(v)
+            if found is None:
+                if v.op not in WRITERS:
+                    raise Refusal("shape", f"a value of {v.op} has no node")
+                args = [(made.get(a) or self._existing(a)) if isinstance(a, Value) else a for a in v.args]
+                lacking = [a for a, n in zip(v.args, args, strict=True) if isinstance(a, Value) and n is None]
+                if lacking:
+                    todo += reversed(lacking)
+                    continue
+                found = self._written(v, args)
+            made[v] = found
+            todo.pop()
+        return made[value]
+
+    def _existing(self, value: Value) -> Node | None:
+        """A node that holds a value where the next one goes."""
         assert self.cursor is not None
-        for node in live(value):
-            if (node is self.cursor or node < self.cursor) and self.holds(node, value):
-                return node
-        if value.op not in WRITERS:
-            raise Refusal("shape", f"a value of {value.op} has no node")
-        args = [self.node(a) if isinstance(a, Value) else a for a in value.args]
+        ready = (n for n in live(value) if n is self.cursor or n < self.cursor)
+        return next((n for n in ready if self.holds(n, value)), None)
+
+    def _written(self, value: Value, args: list[Any]) -> Node:
+        """A new node for a value of these arguments."""
         if value.op == "reshape":
             node = self.call(self.dialect.reshape, args[0], self.sizes(value.shape))
         else:
@@ -433,12 +464,11 @@ def _pairs(editor: Editor, p: Plan, results: list[Any]) -> list[tuple[Output, No
     copies: dict[tuple[Node, Node], Node] = {}
     for o in p.outputs:
         new = results[o.index] if o.element is None else results[o.index][o.element]
-        if returned(o.node):
-            mine, old = memory(new), memory(o.node)
-            if mine is not old and (_is_taken(mine) or owners.setdefault(mine, old) is not old):
-                if (new, old) not in copies:
-                    copies[new, old] = editor.call(aten.clone.default, new, like=o.node)
-                new = copies[new, old]
+        mine, old = memory(new), memory(o.node)
+        if mine is not old and returned(o.node) and (_is_taken(mine) or owners.setdefault(mine, old) is not old):
+            if (new, old) not in copies:
+                copies[new, old] = editor.call(aten.clone.default, new, like=o.node)
+            new = copies[new, old]
         pairs.append((o, _back(editor, new, o)))
     return pairs
 
@@ -527,6 +557,10 @@ def _substitute(p: Plan, editor: Editor, pairs: list[tuple[Output, Node]], mark:
 
 def _erase(node: Node) -> None:
     """Erase an idle node, and before it those that read it."""
-    for u in list(node.users):
-        _erase(u)
-    node.graph.erase_node(node)
+    gone, todo = {node}, [node]
+    while todo:
+        users = set(todo.pop().users) - gone
+        gone |= users
+        todo += users
+    for n in sorted(gone, reverse=True):
+        n.graph.erase_node(n)

@@ -203,9 +203,16 @@ def _first_miss(pattern: Pattern, v: Value, first: str, root: str) -> Event:
 def _readers(nodes: list[Any]) -> list[Any]:
     """The users of nodes, looking through views."""
     out: dict[Any, None] = {}
-    for n in nodes:
-        for u in n.users:
-            out.update(dict.fromkeys(_readers([u]) if u.target in VIEWS and u.users else [u]))
+    todo, seen = [u for n in reversed(nodes) for u in reversed(n.users)], set[Any]()
+    while todo:
+        u = todo.pop()
+        if u in seen:
+            continue
+        seen.add(u)
+        if u.target in VIEWS and u.users:
+            todo += reversed(u.users)
+        else:
+            out[u] = None
     return list(out)
 
 

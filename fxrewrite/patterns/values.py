@@ -196,13 +196,18 @@ class Table:
         """`x` with another shape of as many elements."""
         if x.shape == shape:
             return x
-        if x.op in ELEMENTWISE:
-            v = self.apply(x.op, (self.reshape(x.args[0], shape), *x.args[1:]), x.attrs)
-        else:
-            base = x.args[0] if x.op == "reshape" else x
-            v = base if base.shape == shape else self.cons("reshape", (base,), shape, x.dtype, shape)
+        passed: list[Value] = []  # a loop: such a chain may be as long as the graph
+        while x.op in ELEMENTWISE:
+            passed.append(x)
+            x = x.args[0]
+        base = x.args[0] if x.op == "reshape" else x
+        v = base if base.shape == shape else self.cons("reshape", (base,), shape, x.dtype, shape)
         if v.source is None:
             v.source = _source(x, v)
+        for y in reversed(passed):
+            v = self.apply(y.op, (v, *y.args[1:]), y.attrs)
+            if v.source is None:
+                v.source = _source(y, v)
         return v
 
     def slice(self, x: Value, axis: int, start: Any, stop: Any, step: int, shape: Dims) -> Value:
@@ -211,12 +216,13 @@ class Table:
         if start == 0 and stop is None and step == 1:
             return x
         attrs = (axis, start, stop, step)
-        if x.op == "slice_scatter" and x.attrs[0] == axis:
+        while x.op == "slice_scatter" and x.attrs[0] == axis:
             base, part = x.args
             if x.attrs == attrs and part.shape == shape:
                 return part
-            if apart(_range(x, attrs), _range(x, x.attrs)):
-                return self.slice(base, axis, start, stop, step, shape)
+            if not apart(_range(x, attrs), _range(x, x.attrs)):
+                break
+            x = base
         return self.cons("slice", (x,), attrs, x.dtype, shape)
 
     def slice_scatter(self, x: Value, part: Value, axis: int, start: Any, stop: Any, step: int) -> Value:

@@ -59,7 +59,15 @@ def memory(node: Node) -> Node:
 
 def returned(node: Node) -> bool:
     """Is the node, or a view of it, an output of the graph?"""
-    return any(u.op == "output" or (_is_view(u, node) and returned(u)) for u in node.users)
+    todo, seen = [node], {node}
+    while todo:
+        n = todo.pop()
+        if any(u.op == "output" for u in n.users):
+            return True
+        views = [u for u in n.users if u not in seen and _is_view(u, n)]
+        todo += views
+        seen.update(views)
+    return False
 
 
 def _is_view(node: Node, source: Node) -> bool:
