@@ -146,10 +146,15 @@ def test_deep_and_long(answer: Callable[[bytes], list[str]], name: str) -> None:
             f"op oo{i}(x: lowp[*B, D]) -> lowp[*B, D]\n  = oo{i - 1}(x)" for i in range(1, 900)), True),
         ("use norm_quant (rms_norm_fp8)\n" * 2_000, True),
         ("rule r: (" + " | ".join(["silu(x)"] * 1_000) + ") => x", True),
+        ("fusion f(x) = silu(x) |> gelu requires " + ", ".join(f"D % {i} == 0" for i in range(2, 2_000)), True),
+        ("fusion f(x) = silu(x) |> gelu requires " + ", ".join(f"D > {i}" for i in range(2_000)), True),
+        ("op f(x: lowp[*B, D]; n: int in {" + ", ".join(map(str, range(1_000))) + "}) -> lowp[*B, D]\n  = x * n\n"
+         + "  form a(n=_) aten.silu(x) when " + ", ".join(f"n != {i}" for i in range(900)), True),
         ("fusion f(x) = silu(x) |> gelu\r\n  requires D % 2 == 0\r\n", True),
         ("fusion f(x) = silu(x) |> gelu", True),
     ],
-    ids=["rules", "forms", "ops", "uses", "alternatives", "line ends of Windows", "no last line end"],
+    ids=["rules", "forms", "ops", "uses", "alternatives", "remainders", "bounds", "values left out",
+         "line ends of Windows", "no last line end"],
 )  # fmt: skip
 def test_what_is_long_and_right(answer: Callable[[bytes], list[str]], text: str, right: bool) -> None:
     assert (answer(text.encode()) == []) is right

@@ -100,11 +100,11 @@ def all_of(conditions: Iterable[Scalar]) -> Scalar:
 
 def conjuncts(conditions: Iterable[Scalar]) -> list[Scalar]:
     """The conditions with every `and` taken apart, true ones dropped, each once."""
-    out: list[Scalar] = []
+    out: dict[Scalar, None] = {}
     for condition in conditions:
         parts = conjuncts(condition.args) if isinstance(condition, Apply) and condition.op == "and" else [condition]
-        out += [p for p in parts if p != TRUE and p not in out and _mirrored(p) not in out]
-    return out
+        out |= {p: None for p in parts if p != TRUE and p not in out and _mirrored(p) not in out}
+    return list(out)
 
 
 def _mirrored(condition: Scalar) -> Scalar | None:

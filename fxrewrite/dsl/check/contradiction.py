@@ -53,12 +53,12 @@ def possible(
 
 @define(eq=False, repr=False)
 class _Facts:
-    """What each quantity may be by the conditions seen so far."""
+    """What each quantity may be by the conditions seen so far; of several bounds in one direction, the closest."""
 
     attributes: Mapping[str, Attribute]
     allowed: dict[Any, tuple[list[Any], Scalar]] = field(factory=dict[Any, tuple[list[Any], Scalar]])
-    excluded: dict[Any, list[tuple[Any, Scalar]]] = field(factory=dict[Any, list[tuple[Any, Scalar]]])
-    bounds: dict[Any, list[tuple[str, Any, Scalar]]] = field(factory=dict[Any, list[tuple[str, Any, Scalar]]])
+    excluded: dict[Any, dict[tuple[bool, Any], Scalar]] = field(factory=dict[Any, dict[tuple[bool, Any], Scalar]])
+    bounds: dict[Any, dict[str, tuple[Any, Scalar]]] = field(factory=dict[Any, dict[str, tuple[Any, Scalar]]])
     true: dict[Scalar, Scalar] = field(factory=dict[Scalar, Scalar])
 
     def add(self, condition: Scalar) -> tuple[Scalar, ...] | None:
@@ -72,13 +72,15 @@ class _Facts:
         if isinstance(condition, Apply) and condition.op == "not":
             values = one_of(condition.args[0])
             if values is not None:
-                self.excluded.setdefault(values[0], []).extend((v, condition) for v in values[1])
+                self.excluded.setdefault(values[0], {}).update((_exact(v), condition) for v in values[1])
                 return self._allow(values[0], self._domain(values[0]), condition)
         bound = _bound(condition)
         if bound is None:
             return None
         key, op, value = bound
-        self.bounds.setdefault(key, []).append((op, value, condition))
+        bounds = self.bounds.setdefault(key, {})
+        if op not in bounds or not conditions.ORDER[op](bounds[op][0], value):
+            bounds[op] = (value, condition)
         return self._crossed(key) or self._allow(key, self._domain(key), condition)
 
     def _domain(self, key: Any) -> list[Any] | None:
@@ -93,11 +95,12 @@ class _Facts:
             return None
         have = self._domain(key)
         before = self.allowed[key][1] if key in self.allowed else condition
-        left = [v for v in values if have is None or _holds(v, have)]
-        left = [v for v in left if not any(_same(v, x) for x, _ in self.excluded.get(key, ()))]
-        left = [v for v in left if all(_within(v, op, bound) for op, bound, _ in self.bounds.get(key, ()))]
+        kept = None if have is None else set(map(_exact, have))
+        excluded, bounds = self.excluded.get(key, {}), self.bounds.get(key, {})
+        left = [v for v in values if (kept is None or _exact(v) in kept) and _exact(v) not in excluded]
+        left = [v for v in left if all(_within(v, op, bound) for op, (bound, _) in bounds.items())]
         if not left:
-            others = [c for _, c in self.excluded.get(key, ())] + [c for _, _, c in self.bounds.get(key, ())]
+            others = [*excluded.values(), *(c for _, c in bounds.values())]
             return tuple(dict.fromkeys((before, *others, condition)))
         self.allowed[key] = (left, condition)
         return None
@@ -105,8 +108,8 @@ class _Facts:
     def _crossed(self, key: Any) -> tuple[Scalar, ...] | None:
         """A lower bound above an upper one."""
         bounds = self.bounds[key]
-        for op, low, a in bounds:
-            for other, high, b in bounds:
+        for op, (low, a) in bounds.items():
+            for other, (high, b) in bounds.items():
                 if op in (">", ">=") and other in ("<", "<="):
                     strict = op == ">" or other == "<"
                     if low > high or (strict and low == high):
@@ -168,12 +171,9 @@ def _bound(condition: Scalar) -> tuple[Any, str, Any] | None:
     return key_of(left), op, right.value
 
 
-def _same(a: Any, b: Any) -> bool:
-    return isinstance(a, bool) == isinstance(b, bool) and a == b
-
-
-def _holds(value: Any, values: list[Any]) -> bool:
-    return any(_same(value, v) for v in values)
+def _exact(value: Any) -> tuple[bool, Any]:
+    """A key that tells `true` from `1`, and not `1` from `1.0`."""
+    return isinstance(value, bool), value
 
 
 def _within(value: Any, op: str, bound: Any) -> bool:
