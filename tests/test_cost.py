@@ -47,8 +47,8 @@ def test_linear_in_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     for what in ("attempts", "values"):
         a, b, c = (found[what] for found in costs)
         assert c - b <= 2 * (b - a) * 1.01, what  # twice the layers, twice the growth
-    assert costs[-1]["values"] <= 1.5 * len(graphs[-1].nodes)
-    assert costs[-1]["attempts"] <= 6 * len(graphs[-1].nodes)
+    assert costs[-1]["values"] <= 1.1 * len(graphs[-1].nodes)  # 0.99 when this was written
+    assert costs[-1]["attempts"] <= 0.9 * len(graphs[-1].nodes)  # 0.74
 
 
 def test_flat_in_rules_that_differ_in_a_literal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,6 @@ from fxrewrite.dsl.core import (
     Lit,
     Number,
     OpDef,
-    Operand,
     OperandInfo,
     Prim,
     Program,
@@ -322,16 +321,16 @@ def exclusive_terms(rule: RuleDef) -> tuple[Term, ...]:
 def others_to_begin_at(rule: RuleDef) -> list[int]:
     """The outputs that name all that a rule binds: one of them is matched first where what stands before it is dead.
 
-    Results of one call are found together.
+    Only primitives may be dead: where a declared op is not found, it is not there.
     """
-    if len(rule.left) < 2 or isinstance(rule.left[0], Each):
-        return []
     wanted = names(rule.left) - {a.name for a in rule.attributes if a.default is not NO_DEFAULT}
-    calls = [t.call if isinstance(t, Result) else t for t in rule.left]
-    return [
-        i for i, t in enumerate(rule.left)
-        if i and not isinstance(t, Each | Operand) and calls[i] not in calls[:i] and wanted <= names(t)
-    ]  # fmt: skip
+    found: list[int] = []
+    for i, t in enumerate(rule.left):
+        if i and isinstance(t, Prim | Result) and wanted <= names(t):
+            found.append(i)
+        if not isinstance(t, Prim):
+            break
+    return found
 
 
 @define
@@ -383,7 +382,10 @@ class Library:
             if not op.is_fusion and op.name in wanted:
                 self._add_op(op, emit_view, machine)
         for rule in rules:
-            self._add_rule(rule, emit_match, machine)
+            try:
+                self._add_rule(rule, emit_match, machine)
+            except RecursionError:
+                self.off.append(Off(rule.full_name, "not applied", "its definition nests too deep", rule.span))
         self.ops_of = {id(index): frozenset(root for root, _ in index) for index in (self.index, self.rules)}
 
     def _add_op(self, op: OpDef, emit: Any, machine: dict[str, Any]) -> None:
