@@ -163,3 +163,9 @@ def test_a_rule_writes_a_torch_op(right: str, wanted: str, tmp_path: Path) -> No
     make_pass(make_config([path], strict=True))(gm.graph)
     assert wanted in [str(n.target) for n in gm.graph.nodes]
     gm.graph.lint()
+
+
+@pytest.mark.parametrize("right", ["aten.transpose(x, 0, 1)", "aten.slice(x, 0, 0, 2)"])
+def test_a_torch_op_of_another_shape_is_refused(right: str, fired: Any) -> None:
+    """A schema does not say what shape comes out: the site does."""
+    assert fired(f"rule r(x: lowp[T, D]): tanh(sigmoid(x)) => {right}\n", lambda x: torch.sigmoid(x).tanh(), X) == {}

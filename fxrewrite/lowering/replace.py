@@ -25,6 +25,7 @@ from fxrewrite.patterns.views import Found
 from fxrewrite.patterns.wording import describe
 from fxrewrite.patterns.writers import WRITERS, Dialect
 from fxrewrite.patterns.writes import Writes, memory, returned
+from fxrewrite.patterns.writes import writes as is_write
 
 aten = torch.ops.aten
 LARGER = "a larger match"  # what eats a site whose nodes went before its rule had its turn
@@ -110,6 +111,7 @@ def plan(found: Found, table: Table) -> Plan:
             raise Refusal("cycle", f"{describe(o.node)} is read by the rule and is what it gives", node=o.node)
     dead = dying({o.node for o in outputs if o.node not in captures}, set(captures), effects)
     _exclusive(found, dead, set(captures), effects)
+    _nothing_lost(found, dead, effects)
     last = max(captures) if captures else None
     result = Plan(found, outputs, dead, captures, last)
     if writes:
@@ -242,9 +244,27 @@ def _view_name(found: Found, value: Value) -> str:
     return value.op
 
 
+def _ordered_calls(found: Found) -> set[Node]:
+    """The calls with a hidden effect that a rule takes."""
+    return {call_of(n) for v in found.views if ordered(v.op) for r in v.results for n in live(r)}
+
+
+def _nothing_lost(found: Found, dead: set[Node], effects: Effects) -> None:
+    """Refuse where a call that writes, draws, or has a hidden effect would go, and is not what the rule takes: what
+    stands where a rule has `_` or `...` dies with the match.
+    """
+    taken: set[Node] | None = None
+    for n in dead:
+        hidden = bool(effects) and effects.has(n)
+        if hidden or is_write(n) or _is_ordered(n):
+            taken = _ordered_calls(found) if taken is None else taken
+            if n not in taken:
+                raise Refusal("effect order", f"{describe(n)} would go, and the rule does not name it", node=n)
+
+
 def _in_order(p: Plan, effects: Effects) -> None:
     """Refuse where an effect would be lost or doubled, or would pass another that it must keep its order with."""
-    calls = {call_of(n) for v in p.found.views if ordered(v.op) for r in v.results for n in live(r)}
+    calls = _ordered_calls(p.found)
     gone = {*p.dead, *(o.node for o in p.outputs)}
     first = min(o.node for o in p.outputs)
     place = first if p.last is None or p.last < first else p.last
@@ -270,7 +290,7 @@ def _early_users(p: Plan, last: Node, effects: Effects) -> list[Node]:
             continue
         if u in captures:
             raise Refusal("cycle", f"{describe(u)} is read by the rule and depends on its output", node=u)
-        if _is_write(u):
+        if is_write(u):
             raise Refusal("mutation between", describe(u), node=u)
         if _is_ordered(u):
             raise Refusal("effect order", f"{describe(u)} would move past another", node=u)
@@ -281,11 +301,6 @@ def _early_users(p: Plan, last: Node, effects: Effects) -> list[Node]:
         if crossed is not None:
             raise Refusal("effect order", f"{describe(u)} would move past {describe(crossed)}", node=u)
     return sorted(seen)
-
-
-def _is_write(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable
 
 
 def _is_ordered(node: Node) -> bool:
@@ -469,7 +484,7 @@ def _pairs(editor: Editor, p: Plan, results: list[Any]) -> list[tuple[Output, No
             if (new, old) not in copies:
                 copies[new, old] = editor.call(aten.clone.default, new, like=o.node)
             new = copies[new, old]
-        pairs.append((o, _back(editor, new, o)))
+        pairs.append((o, _back(editor, new, o, p.found.outputs[o.index])))
     return pairs
 
 
@@ -478,12 +493,17 @@ def _is_taken(owner: Node) -> bool:
     return owner.op != "call_function" or returned(owner)
 
 
-def _back(editor: Editor, new: Node, o: Output) -> Node:
-    """The new node for an output, in the shape of the node that it replaces."""
+def _back(editor: Editor, new: Node, o: Output, value: Any) -> Node:
+    """The new node for an output, in the shape of the node that it replaces: that may be another than the shape of
+    `value`, which is what the rule gives.
+    """
     old, val = o.node.meta["val"], new.meta["val"]
-    shape = dims_of(old)
-    if dims_of(val) == shape:
+    shape, found = dims_of(old), dims_of(val)
+    if found == shape:
         return new
+    wanted = (value if o.element is None else value[o.element]).shape
+    if not _same_sizes(found, wanted, editor.truth) and {*found, *wanted} != {1}:
+        raise Refusal("shape", str(list(found)), str(list(wanted)), o.node)
     known = val.dtype == old.dtype and val.device == old.device and val.is_contiguous() and old.is_contiguous()
     return editor.call(editor.dialect.reshape, new, editor.sizes(shape), val=old if known else None, like=o.node)
 

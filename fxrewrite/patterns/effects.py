@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from fxrewrite.dsl.check.terms import walk
 from fxrewrite.dsl.core import Case, OpDef, Operand, Program, Ref, TorchCall
@@ -96,6 +96,7 @@ class Effects:
         if node.op != "call_function":
             return
         if getattr(target, "namespace", "") == "higher_order" and node.args:
+            yield from self._inside(node)
             target = node.args[0]
         if not isinstance(target, torch._ops.OpOverload):
             return
@@ -106,6 +107,13 @@ class Effects:
                 named = kwargs if target is not node.target else {**dict(zip(names, node.args, strict=False)), **kwargs}
             key = None if argument is None else named.get(argument)
             yield Effect(node, kind, key if isinstance(key, str) else None)
+
+    def _inside(self, node: Node) -> Iterator[Effect]:
+        """The effects of the graphs that a node runs: branches of a `cond`, the body of a loop."""
+        for a in node.all_input_nodes:
+            graph = getattr(node.graph.owning_module, str(a.target), None) if a.op == "get_attr" else None
+            for inner in graph.graph.nodes if isinstance(graph, GraphModule) else ():
+                yield from (Effect(node, e.kind, e.key) for e in self.of(inner))
 
     def _declaration(self, target: Any) -> Declaration:
         spelled = self.spelled.get(target)

@@ -1,5 +1,5 @@
 """Is a value equal on every rank of a group? Shown for what an all-reduce or all-gather over it gives, for inputs that
-the host declares, and for what is computed from such values alone.
+the host declares, and for what is computed from such values, their sizes and constants alone.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+import sympy
+
 from fxrewrite.dsl.core import OpDef, Prim
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.groups import Group
-from fxrewrite.patterns.values import Table, Value
+from fxrewrite.patterns.values import Symbol, Table, Value
 
 SAME = ("psum", "pconcat")  # what these give is equal on all ranks
 COMPUTES = ("aten.", "prims.")  # torch ops that depend on nothing but their arguments
@@ -23,6 +25,7 @@ class Replicated:
     def __init__(self, table: Table, inputs: Sequence[str]):
         self.table, self.inputs = table, tuple(inputs)
         self.known: dict[str, list[bool]] = {}
+        self.sizes: dict[str, set[Any]] = {}  # symbols in the shapes of what is shown
         self.pure: set[int] = set()
         self.counted = 0
 
@@ -40,6 +43,8 @@ class Replicated:
             self.counted = len(self.table.all)
         for v in self.table.all[len(known) : x.n + 1]:
             known.append(self._shown(v, group, known))
+            if known[-1]:
+                self.sizes.setdefault(group.name, set()).update(_symbols(v.shape))
         return known[x.n] or UNKNOWN
 
     def _shown(self, v: Value, group: Group, known: list[bool]) -> bool:
@@ -52,7 +57,9 @@ class Replicated:
         plain = "." not in v.op or v.op.startswith(COMPUTES)
         if not plain and not any(not op.effects for op, _ in declared):
             return False
-        return id(v) in self.pure and not any(op.effects for op, _ in declared) and all(known[a.n] for a in _below(v))
+        if id(v) not in self.pure or any(op.effects for op, _ in declared):
+            return False
+        return all(known[a.n] for a in _below(v)) and _symbols((v.args, v.attrs)) <= self.sizes.get(group.name, set())
 
 
 def _equals_on_all_ranks(op: OpDef) -> bool:
@@ -70,3 +77,11 @@ def _below(v: Value) -> list[Value]:
         elif isinstance(a, tuple):
             todo += a
     return found
+
+
+def _symbols(x: Any) -> set[Any]:
+    """The symbols of sizes and other integers, which may be the numbers of one rank."""
+    if isinstance(x, tuple):
+        return set().union(*map(_symbols, x))
+    expr = x.expr if isinstance(x, Symbol) else x
+    return set(expr.free_symbols) if isinstance(expr, sympy.Basic) else set()

@@ -76,7 +76,7 @@ def check_rule(checker: Checker, r: syntax.Rule, pack: syntax.Pack | None, order
     checker.note_origins(r, item, zonk)
     named = zonk(tuple(item.named))
     connected(r.left, lefts, named, item)
-    operands = _bound_operands((*lefts, *(t for _, t in named)))
+    operands = _bound_operands((*lefts, *(t for _, t in named)), item)
     attributes = (*item.own.values(), *(a if a.name == n else evolve(a, name=n) for n, a in item.captured.items()))
     possible(guards, attributes, r.requires, lambda e: zonk(elab.conditions((e,), right_scope)), outputs_span(r.right))
     _nothing_dropped(item, rights, r)
@@ -328,13 +328,17 @@ def _dtype(elab: Elaborator, term: Term) -> Scalar | None:
 # ---- the rule
 
 
-def _bound_operands(terms: tuple[Any, ...]) -> tuple[OperandInfo, ...]:
+def _bound_operands(terms: tuple[Any, ...], item: Item) -> tuple[OperandInfo, ...]:
     """What the left side binds, in the order in which it names it."""
     seen: dict[str, Operand] = {}
     for t in terms:
         for o in operands_of(t):
             seen.setdefault(o.name, o)
-    return tuple(OperandInfo(o.name, o.type, o.optional, False, o.star, "tensor", o.span) for o in seen.values())
+    texts = item.texts | {name for name, uses in item.uses.items() if uses and all(u.kind == "str" for u in uses)}
+    return tuple(
+        OperandInfo(o.name, o.type, o.optional, False, o.star, "str" if o.name in texts else "tensor", o.span)
+        for o in seen.values()
+    )
 
 
 def bare_name(left: tuple[Term, ...], right: tuple[Term, ...]) -> str:
