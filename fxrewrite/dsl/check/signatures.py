@@ -15,6 +15,7 @@ from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, DtypeVar, OpDef, OperandInfo, Ref, ResultInfo, TensorType
 from fxrewrite.dsl.dims import Dim, Star
 from fxrewrite.dsl.formats import DTYPE_HINTS
+from fxrewrite.dsl.wording import text
 
 _NO_ATTRIBUTES: Mapping[str, str] = {}
 ATTRIBUTE_TYPES = "int float bool str list group layout dtype".split()
@@ -247,7 +248,7 @@ def check_attribute(a: Attribute, value: Any, span: syntax.Span, op: str) -> Non
             "RW310",
             f"`{a.name}` of {op} is one of {allowed}; not {said}",
             span,
-            closest(said, map(say, a.domain)) or "write one of them, or nothing for the default",
+            closest(text(value), map(text, a.domain)) or "write one of them, or nothing for the default",
         )
     if a.type == "layout" and value not in LAYOUTS:
         raise Problem("RW311", f"{said} is no layout", span, closest(str(value), LAYOUTS) or LAYOUT_HINT)

@@ -58,6 +58,9 @@ def constant_pad_nd(item: Item, prim: str, values: dict[str, Any], span: Span) -
     shape = None
     if type_.shape is not None and len(listed) // 2 <= len([d for d in type_.shape if isinstance(d, Dim)]):
         shape = _padded(type_.shape, listed)
+    elif type_.shape is not None and not any(isinstance(d, Star) for d in type_.shape):
+        message = f"{show(type_.shape)} has fewer than {len(listed) // 2} axes to pad"
+        raise Problem("RW303", message, span, "two numbers an axis, the last axis first")
     return torch_term(
         item, "aten.constant_pad_nd.default", (x, pad, values["value"]), TensorType(type_.dtype, shape), span
     )

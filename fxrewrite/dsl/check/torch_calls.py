@@ -92,9 +92,15 @@ def returned(elab: Elaborator, call: TorchOp) -> int | None:
     faults = [_fault(schema, call) for schema in known]
     fitting = [s for s, fault in zip(known, faults) if fault is None]
     if not fitting:
-        raise max((f for f in faults if f), key=lambda f: NEAREST_LAST.index(f.diagnostic.code))
+        raise max((f for f in faults if f), key=_nearness)
     counts = {None if s.returns[-1:] == ("Tensor[]",) and len(s.returns) == 1 else len(s.returns) for s in fitting}
     return counts.pop() if len(counts) == 1 else None
+
+
+def _nearness(fault: Problem) -> tuple[int, tuple[int, int]]:
+    """The more names of a call an overload has, the nearer it is: they are looked at in the order of the call."""
+    code, at = fault.diagnostic.code, fault.diagnostic.span
+    return NEAREST_LAST.index(code), (at.line, at.column) if code == "RW211" else (0, 0)
 
 
 def _fault(schema: Schema, call: TorchOp) -> Problem | None:

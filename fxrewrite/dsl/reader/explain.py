@@ -23,6 +23,8 @@ _MISTAKES: tuple[Callable[[Trouble], Diagnostic | None], ...] = (
     shape.no_results,
     shape.late_head,
     shape.clause_order,
+    shape.nameless,
+    shape.keyword_only,
     shape.second_definition,
     shape.fusion_mark,
     shape.rule_mark,

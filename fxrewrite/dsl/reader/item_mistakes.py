@@ -119,8 +119,14 @@ def no_results(trouble: Trouble) -> Diagnostic | None:
 
 
 def clause_order(trouble: Trouble) -> Diagnostic | None:
-    """`where` behind the clauses that it must precede."""
-    if trouble.at.kind != "where" or trouble.opened() or not trouble.clause():
+    """`where` behind the clauses that it must precede, or before the definition."""
+    if trouble.opened():
+        return None
+    no_definition = trouble.at.kind == "where" and trouble.head == "fusion" and "=" in trouble.accepted
+    late_equation = trouble.at.kind == "=" and trouble.head == "op" and trouble.at.line > trouble.near(-1).line
+    if no_definition or (late_equation and trouble.clause() == "where"):
+        return trouble.says("RW125", "`where` stands behind the definition that it names the parts of")
+    if trouble.at.kind != "where" or not trouble.clause():
         return None
     if trouble.clause() == "where":
         return trouble.says("RW125", "`where` is given twice", "put both into one list, with commas")
@@ -128,6 +134,22 @@ def clause_order(trouble: Trouble) -> Diagnostic | None:
         return trouble.says("RW125", "under `form` and `impl`: `where` first, then `when`")
     message = f"`where` stands before `{trouble.clause()}`, directly behind what it names the parts of"
     return trouble.says("RW125", message)
+
+
+def nameless(trouble: Trouble) -> Diagnostic | None:
+    """`impl silu lib.silu(x)`."""
+    if trouble.head not in ("impl", "form") or trouble.index != 2:
+        return None
+    hint = f"write `{trouble.head} {trouble.near(-1).text}.name ...`"
+    return trouble.says("RW129", f"`{trouble.head}` is of an op and has a name of its own", hint)
+
+
+def keyword_only(trouble: Trouble) -> Diagnostic | None:
+    """`fusion f(x, *, eps)`."""
+    star = trouble.near(-1)
+    if trouble.head not in ("op", "fusion") or trouble.at.kind != "," or star.text != "*" or trouble.opened() != [2]:
+        return None
+    return trouble.says("RW129", "what goes by name alone is an attribute", "write `; eps: float` for `, *, eps`", star)
 
 
 def misplaced_when(trouble: Trouble) -> Diagnostic | None:

@@ -179,7 +179,8 @@ def strange_letter(trouble: Trouble) -> Diagnostic | None:
         return trouble.says("RW112", "use spaces, not tabs")
     if not letter.isprintable():
         return trouble.says("RW129", f"found the control character U+{ord(letter):04X}", "remove it")
-    return trouble.says("RW129", f"`{letter}` has no meaning in this language")
+    hint = "remove it: an indented line continues an item" if letter == "\\" else ""
+    return trouble.says("RW129", f"`{letter}` has no meaning in this language", hint)
 
 
 def two_marks(trouble: Trouble) -> Diagnostic | None:
