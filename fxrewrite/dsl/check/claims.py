@@ -142,12 +142,12 @@ class _Rows:
         return None if isinstance(t, Number) else t.type.shape
 
     def over_rows(self, t: Prim) -> bool:
-        """Is a reduction certainly over an axis of rows?"""
+        """Is a reduction over an axis of rows? With any number of leading axes, one counted from the front may be."""
         shape, axes = self.shape(t.args[0]), items(t.params[0])
         if shape is None or axes is None or not self.lead or shape[: len(self.lead)] != self.lead:
             return False
-        least = len(shape) - (1 if isinstance(shape[0], Star) else 0)
-        return axes == () or any(-least <= a < 0 and len(shape) + a < len(self.lead) for a in axes)
+        behind = len(shape) - len(self.lead)
+        return axes == () or any(a < -behind or (a >= 0 and isinstance(shape[0], Star)) for a in axes)
 
 
 # ---- swapped operands
