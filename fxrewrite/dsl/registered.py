@@ -62,9 +62,15 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
     try:
         found = native(*args)
     except Exception as error:  # noqa: BLE001  it is another package's; unknown means no
-        logger.warning("%s raised %s: %s; its condition counts as unknown", name, type(error).__name__, error)
+        _say_once(name.removeprefix(MARK), f"{type(error).__name__}: {error}".split("\n")[0])
         return UNKNOWN
     return UNKNOWN if found is None else found
+
+
+@cache
+def _say_once(source: str, said: str) -> None:
+    """A native is asked at every site."""
+    logger.warning('the native "%s" raised %s; its condition counts as unknown', source, said)
 
 
 def named(parts: Iterable[Any]) -> list[str]:
