@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...] [--json] [--compile]`: run all benchmarks, or those named."""
+"""`python -m benchmarks [NAME ...] [--json] [--compile] [--plot FILE.svg]`: run all benchmarks, or those named."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import os
 import sys
 import warnings
 from importlib import import_module
+from pathlib import Path
 
 from attrs import evolve
 
+from benchmarks.plot import svg
 from benchmarks.report import Machine, Table
 from benchmarks.settings import SMALL, Settings
 
@@ -35,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--compile", action="store_true", help="matching: also the cold compile of the model, which takes minutes"
     )
+    parser.add_argument("--plot", metavar="FILE.svg", help="scaling: also draw it")
     parser.add_argument("--small", action="store_true", help="sizes that only show that it runs")
     given = parser.parse_args(arguments)
     unknown = [n for n in given.names if n not in NAMES]
@@ -51,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
         if not given.json:
             for table in tables[name]:
                 print("\n" + "\n".join(table.lines()), flush=True)
+    if given.plot and "scaling" in tables:
+        Path(given.plot).write_text(svg(tables["scaling"][0], machine))
     if given.json:
         found = {name: [t.to_json() for t in made] for name, made in tables.items()}
         print(json.dumps({"machine": machine.to_json(), "benchmarks": found}, indent=2))

@@ -16,7 +16,7 @@ class Settings:
     variants: tuple[int, ...] = (1, 10, 30)
     slow_runs: int = 1  # of what takes seconds
     starts: int = 5
-    scale_layers: tuple[int, ...] = (8, 32, 128)
+    scale_layers: tuple[int, ...] = (8, 32, 128, 1408)  # the last has 100,000 nodes
     scale_rules: tuple[int, ...] = (1, 30, 300)
 
 
