@@ -20,6 +20,8 @@ from torch.fx import Graph, GraphModule
 
 import capture
 import vllm_stubs
+from fxrewrite.lowering.backend import make_pass
+from fxrewrite.lowering.config import make_config
 from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.functionalized import places, strided_place
@@ -568,3 +570,30 @@ def test_names_under_a_sum_match_in_both_orders(name: str, orders: RewritePass) 
     found = rewrite_checked(capture.make_fx_graph(fn, args), orders)
     assert found.fired == {rule: 1}
     assert len(found.log.events) == 1
+
+
+# ---- nothing fires
+
+
+def beside_a_slice(x: Tensor, y: Tensor) -> Any:
+    z = torch.slice_scatter(x, y[:2], 0, 0, 2)
+    return x[2:4] + z[2:4], z
+
+
+def two_of_one(x: Tensor, y: Tensor) -> Any:
+    z = torch.slice_scatter(x, y[:2], 0, 0, 2)
+    return z[2:4] - z[2:4].exp(), z
+
+
+@pytest.mark.parametrize("fn", [beside_a_slice, two_of_one])
+def test_a_reader_of_equal_slices_reads_them_again(fn: Callable[..., Any], tmp_path: Path) -> None:
+    """What is read past a scatter while rules are tried is read from it again where none fired: `rewrite_checked`."""
+    path = tmp_path / "rules.rw"
+    path.write_text("rule r(x: lowp[T, D]): tanh(sigmoid(x)) => abs(x)\n")
+    x = random(4, 8)
+
+    def refused(x: Tensor, y: Tensor) -> Any:
+        s = torch.sigmoid(x)
+        return *fn(x, y), s, s.tanh()
+
+    assert rewrite_checked(capture.make_fx_graph(refused, (x, x.flip(0))), make_pass(make_config([path]))).fired == {}

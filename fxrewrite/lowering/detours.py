@@ -97,16 +97,16 @@ def _around(editor: Editor, detour: Detour, written: Value, read: Node) -> None:
     if not read.users or returned(read) or _overwritten(editor, below, read):
         return
     count = len(detour.made)
-    value.nodes.remove(read)
+    nodes, value.nodes = value.nodes, []  # a node of its own, so that what reads it is known when it is taken back
     editor.cursor = read
     try:
         new = editor.node(value)
         compatible(read, new, editor.truth)
     except Refusal:
         editor.undo(count)
-        value.nodes.append(read)
         return
-    value.nodes.append(read)
+    finally:
+        value.nodes = nodes
     _step(editor, detour, [(u, read) for u in read.users], new)
 
 
@@ -146,8 +146,7 @@ def _by_parts(editor: Editor, detour: Detour, written: Value) -> None:
     call: Any = node.args[0]
     count, index = len(detour.made), node.args[1]
     editor.cursor = node
-    at = written.nodes.index(node)
-    del written.nodes[at]
+    nodes, written.nodes = written.nodes, []
     try:
         for name, place in (places(call) or {}).items():
             value = _part(table.of_node[node], name)
@@ -157,9 +156,9 @@ def _by_parts(editor: Editor, detour: Detour, written: Value) -> None:
         compatible(node, new, editor.truth)
     except Refusal:
         editor.undo(count)
-        written.nodes.insert(at, node)
         return
-    written.nodes.insert(at, node)
+    finally:
+        written.nodes = nodes
     _step(editor, detour, [(u, node) for u in readers], new)
 
 
