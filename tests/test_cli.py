@@ -157,6 +157,12 @@ def test_packs_tells_of_a_fusion_its_rule_and_its_providers() -> None:
     found = as_json(run("packs", "rms_norm_fp8", "--flag", "rms_norm_fp8=off", "--json"))
     assert [s["on"] for s in found["status"]] == [False]
     assert found["concluded"][0]["kind"] == "fusion" and found["ops"][0]["op"] == "rms_norm_fp8"
+    assert found["ops"][0]["definition"] == ["fusion rms_norm_fp8(x, w, ub) = rms_norm(x, w) |> quant_fp8(ub)"]
+
+
+def test_packs_tells_what_the_parts_of_a_definition_are() -> None:
+    text = run("packs", "quant_int8").stdout
+    assert "-128, 127), i8), sx\n  where sx = f32(amax(abs(x), -1, keepdim=true)) / 127\nforms:\n" in text
 
 
 def test_packs_tells_of_a_rule_that_makes_no_op() -> None:

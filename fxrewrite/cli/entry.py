@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from textwrap import dedent
 from typing import Any
 
 from attrs import evolve
@@ -43,7 +45,7 @@ def _op(program: Program, op: OpDef, config: Any, signature: bool) -> dict[str, 
     """An op: its text, how it is spelled, what runs it, what uses it; its signature where nothing else tells it."""
     made: dict[str, Any] = {
         "op": op.name, "place": str(op.span or ""), "doc": op.doc, "forms": _forms(program, op, config),
-        "definition": [_source(program, c.span) for c in op.equations], "device": device(),
+        "definition": _definition(program, op), "device": device(),
         "providers": providers_of(op, config), "used_by": _users(program, op.name),
     }  # fmt: skip
     if signature:
@@ -51,6 +53,16 @@ def _op(program: Program, op: OpDef, config: Any, signature: bool) -> dict[str, 
         made["attributes"] = [{"name": a.name, "type": _type(a)} for a in op.attributes]
         made["results"] = [{"name": r.name, "type": str(r.type)} for r in op.results]
     return made
+
+
+def _definition(program: Program, op: OpDef) -> list[str]:
+    """The lines of an op from its first equation to its first form or provider."""
+    first = op.equations[0].span if op.equations else None
+    if first is None or op.span is None:
+        return []
+    lines = program.sources.get(first.file, "").split("\n")[first.line - 1 : op.span.end_line]
+    lines = takewhile(lambda line: line.split()[:1] not in (["form"], ["impl"]), lines)
+    return dedent("\n".join(line.split("  #")[0].rstrip() for line in lines)).split("\n")
 
 
 def _forms(program: Program, op: OpDef, config: Any) -> list[dict[str, str]]:
