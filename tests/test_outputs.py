@@ -13,6 +13,7 @@ from torch import Tensor
 import capture
 from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
+from fxrewrite.patterns.events import record
 from graph_checks import rewrite_checked
 
 BF16 = torch.bfloat16
@@ -169,3 +170,22 @@ def test_a_rule_writes_a_torch_op(right: str, wanted: str, tmp_path: Path) -> No
 def test_a_torch_op_of_another_shape_is_refused(right: str, fired: Any) -> None:
     """A schema does not say what shape comes out: the site does."""
     assert fired(f"rule r(x: lowp[T, D]): tanh(sigmoid(x)) => {right}\n", lambda x: torch.sigmoid(x).tanh(), X) == {}
+
+
+# ---- rules over what rules wrote
+
+
+def test_a_site_is_told_of_once(tmp_path: Path) -> None:
+    """The graph is read again after `twice`, and the site that was refused before is refused again."""
+    path = tmp_path / "rules.rw"
+    path.write_text(
+        "rule twice(x: lowp[T, D]): neg(neg(x)) => x\nrule shared(x: lowp[T, D]): tanh(sigmoid(x)) => abs(x)\n"
+    )
+
+    def fn(x: Tensor, y: Tensor) -> Any:
+        s = torch.sigmoid(y)
+        return x.neg().neg() * 2, s.tanh(), s
+
+    with record() as log:
+        make_pass(make_config([path], strict=True))(capture.make_fx_graph(fn, (X, Y)).graph)
+    assert [(e.rule, e.reason) for e in log.events] == [("twice", ""), ("shared", "shared value")]

@@ -163,6 +163,7 @@ class Run:
         self.sweep.read(self.graph)
         start = self._time("read", start)
         self.sweep.match_rules()
+        self._forget(self.sweep.found)
         self.found += self.sweep.found
         self._time("match", start)
         if first:
@@ -177,6 +178,13 @@ class Run:
             detours.settle(editor, around)
         self._time("rewrite", start)
         return any(f.rule.full_name in self.engine.feeding for f, _ in self.fired[before:])
+
+    def _forget(self, found: list[Found]) -> None:
+        """A site that is found again is told of once, as it is now."""
+        again = {(f.rule.full_name, f.site) for f in found if f.site is not None}
+        old = [id(f) for f, _ in self.refused.values() if (f.rule.full_name, f.site) in again]
+        for i in old:
+            del self.refused[i]
 
     def _time(self, stage: str, start: float) -> float:
         now = time.perf_counter()
