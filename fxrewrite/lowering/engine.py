@@ -227,12 +227,17 @@ class Run:
 
     def _plans(self, found: list[Found]) -> list[Plan]:
         plans: list[Plan] = []
+        ours = self.sweep.table.written
         for f in found:
             if self._is_off(f):
                 continue
             try:
                 self._profitable(f)
-                plans.append(plan(f, self.sweep.table))
+                p = plan(f, self.sweep.table)
+                winner = next((ours[n] for n in p.dead if n in ours), None)
+                if winner is not None:
+                    raise Refusal("eaten by", winner)  # what it wrote in place of the site is not taken from it
+                plans.append(p)
                 self.refused.pop(id(f), None)
             except Refusal as refusal:
                 self.refused.setdefault(id(f), (f, refusal))  # the first reason is that of the graph as it was
@@ -315,7 +320,7 @@ class Run:
             return emitters[0].outputs()
 
         rule = p.found.rule
-        gone = {*p.dead, *(o.node for o in p.outputs)}
+        gone = sorted({*p.dead, *(o.node for o in p.outputs)})  # in the order of the graph
         fire(p, editor, emit, {"rule": rule.full_name, "span": str(rule.span)})
         by = ", ".join(emitters[0].used)
         self.fired.append((p.found, by))
