@@ -60,6 +60,11 @@ def composite(x: Tensor, w: Tensor) -> Tensor:
     return F.rms_norm(x, (256,), w, 1e-6) + F.gelu(x, approximate="tanh")
 
 
+def several(x: Tensor) -> tuple[Tensor, ...]:
+    y = x + 1
+    return F.silu(x), x * 2, x.float() * 3, y, y
+
+
 def vector(n: int = 256) -> Tensor:
     return torch.randn(n, dtype=BF16)
 
@@ -76,6 +81,7 @@ CASES: dict[str, tuple[Callable[..., object], list[Tensor]]] = {
     "steps": (steps, [rows()]),
     "shapes": (shapes, [rows()]),
     "composite": (composite, [rows(), vector()]),
+    "several": (several, [rows()]),
     "shared": (shared, [rows(), torch.ones(1)]),
 }
 
@@ -92,6 +98,16 @@ def test_ops_of_the_vocabulary_are_written_as_such() -> None:
 def test_what_has_no_literal_is_said() -> None:
     with pytest.raises(Undraftable, match="inf"):
         drafted(lambda x: x * float("inf"), [rows()])
+
+
+def test_what_is_too_long_for_a_rule_is_said() -> None:
+    def chain(x: Tensor) -> Tensor:
+        for i in range(300):
+            x = x * 1.5 + i
+        return x
+
+    with pytest.raises(Undraftable, match="longer chain"):
+        drafted(chain, [rows()])
 
 
 def test_the_rest_is_written_in_primitives_with_types_and_names() -> None:

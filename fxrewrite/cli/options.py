@@ -206,7 +206,10 @@ def resolved(source: str) -> Any:
     if not callable(found):
         from fxrewrite.dsl.check.problem import closest
 
-        raise Misuse(f"{module_name} has no function {name!r}", closest(name, vars(module)))
+        raise Misuse(
+            f"{module_name} has no function {name!r}",
+            closest(name, [n for n, f in vars(module).items() if callable(f)]),
+        )
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -79,8 +79,10 @@ def draft(gm: GraphModule, name: str, parameters: Sequence[str], sizes: Mapping[
     outputs = [sweep.table.of_node.get(n) for n in tree_leaves(gm.graph.output_node().args[0])]
     if not all(isinstance(v, Value) for v in outputs):
         raise Undraftable("a fusion returns tensors")
-    writer.count(outputs)
-    written = ", ".join(writer.output(v) for v in outputs)
+    try:
+        written = ", ".join(writer.outputs(dict.fromkeys(outputs)))
+    except RecursionError as error:
+        raise Undraftable("the graph is a longer chain than a rule may be") from error
     signature = ", ".join(writer.parameter(sweep.table.of_node[n], p) for n, p in tensors)
     lines = [f"fusion {name}({signature}) = {written}"]
     if writer.parts:
@@ -133,9 +135,22 @@ class _Writer:
         dtype = "lowp" if v.dtype == self.low else NAMES[v.dtype]
         return f"{name}: {dtype}[{', '.join(self.size(s) for s in v.shape)}]"
 
-    def output(self, v: Any) -> str:
-        """An output: its name where it has one, else its text."""
-        return self.text(v)[0]
+    def outputs(self, found: Iterable[Any]) -> list[str]:
+        """The outputs as text, named where two results would be called the same."""
+        found = list(found)
+        self.count(found)
+        made = [self.text(v)[0] for v in found]
+        taken = {self.names[v] for v in found if v in self.names}
+        for i, v in enumerate(found):
+            if v in self.names:
+                made[i] = self.names[v]
+                continue
+            view = self.view(v)
+            called = view[0].op.results[view[1]].name if view else "y"
+            if called in taken:
+                called = made[i] = self.name(v, made[i], "y", taken)
+            taken.add(called)
+        return made
 
     def size(self, s: Any) -> str:
         """A size: the dim of that name, a half or a double of one, or a number."""
@@ -161,16 +176,16 @@ class _Writer:
             return (f"({made})", ATOM) if strength < least else (made, strength)
         return self.names[v], ATOM
 
-    def name(self, v: Value, made: str) -> str:
-        """Give a value a name under `where`."""
-        name = self.fresh("t")
+    def name(self, v: Value, made: str, stem: str = "t", beside: Iterable[str] = ()) -> str:
+        """Give a value a name under `where`, none of those in `beside`."""
+        name = self.fresh(stem, beside)
         self.parts.append(f"{name} = {made}")
         self.names[v] = name
         return name
 
-    def fresh(self, stem: str) -> str:
+    def fresh(self, stem: str, beside: Iterable[str] = ()) -> str:
         """A name that nothing has yet."""
-        taken = set(self.names.values())
+        taken = {*self.names.values(), *beside}
         return next(n for i in range(10**6) if (n := f"{stem}{i or ''}") not in taken and is_free(n))
 
     def expression(self, v: Value) -> tuple[str, int]:
