@@ -132,6 +132,9 @@ def _union_type(trouble: Trouble) -> Diagnostic | None:
     if i < 1 or not (in_signature or trouble.tokens[i - 1].kind == "->"):
         return None
     end = trouble.element_end(i)
+    if any(token.text in ("none", "None") for token in trouble.tokens[trouble.index : end]):
+        hint = f"write `{trouble.text(i, trouble.index)}?`"
+        return trouble.says("RW119", "the type of what may be absent ends in `?`", hint)
     members = [token.text for token in trouble.tokens[i:end] if token.kind == "NAME" and token.text[0].islower()]
     dims = next((trouble.text(j, trouble.closer_of(j) + 1) for j in range(i, end) if trouble.tokens[j].kind == "["), "")
     name = "lowp" if {*members} <= {"bf16", "f16"} else "either"

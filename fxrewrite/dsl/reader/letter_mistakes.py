@@ -24,6 +24,11 @@ _INSTEAD_OF = {
     "is": "write `==` or `!=`",
     "if": "choose between equations with `when`",
 }
+_INSTEAD_OF_STATEMENT = {
+    "lambda": "a helper is `def f(x) = e`",
+    "let": "name parts under `where`",
+    "var": "name parts under `where`",
+}
 _WORD_FOR = {"&&": "and", "||": "or", "!": "not"}
 
 
@@ -128,7 +133,7 @@ def statement(trouble: Trouble) -> Diagnostic | None:
     if trouble.near(-1).text not in ("return", "yield", "await", "lambda", "assert", "let", "var"):
         return None
     word = trouble.near(-1).text
-    hint = "a helper is `def f(x) = e`" if word == "lambda" else "remove it: what is written is the value"
+    hint = _INSTEAD_OF_STATEMENT.get(word, "remove it: what is written is the value")
     return trouble.says("RW129", f"there is no `{word}`", hint, trouble.near(-1))
 
 

@@ -87,7 +87,7 @@ class _Splitter:
     def _indented(self, number: int, start: int, line: str) -> None:
         indent = line[: len(line) - len(line.lstrip(_BLANKS))]
         if not self.chunks:
-            trouble = self._continues_nothing(number, len(indent) + 1, len(indent) + 2)
+            trouble = self._continues_nothing(number, line, len(indent) + 1, len(indent) + 2)
             self.chunks.append(Chunk(number, start, start, trouble=trouble, stray=True))
         if self.doc:
             self._blame(Diagnostic("RW121", _DOC_PLACE, self._place(self.doc_line, 1, 3), "use `#` inside one"))
@@ -109,12 +109,12 @@ class _Splitter:
         if not found:
             self.chunks.append(Chunk(number, start, start + len(line), "\n".join(self.doc)))
         elif self._above():
-            hint = f"indent it to continue the {self._above()} of line {self.chunks[-1].line}"
+            hint = _comment(line) or f"indent it to continue the {self._above()} of line {self.chunks[-1].line}"
             place = self._place(number, 1, found.end() + 1)
             self._blame(Diagnostic("RW111", "this line starts a new item", place, hint))
             self.chunks[-1].end = start + len(line)
         else:
-            trouble = self._continues_nothing(number, 1, found.end() + 1)
+            trouble = self._continues_nothing(number, line, 1, found.end() + 1)
             self.chunks.append(Chunk(number, start, start + len(line), trouble=trouble, stray=True))
         self.doc = []
 
@@ -125,10 +125,9 @@ class _Splitter:
         word = _WORD.match(self.source, self.chunks[-1].start)
         return word[0] if word and word[0] in _ITEM_WORDS else "rule"
 
-    def _continues_nothing(self, line: int, column: int, end: int) -> Diagnostic:
-        return Diagnostic(
-            "RW111", "this line continues an item, and there is none above", self._place(line, column, end)
-        )
+    def _continues_nothing(self, number: int, line: str, column: int, end: int) -> Diagnostic:
+        message = "this line continues an item, and there is none above"
+        return Diagnostic("RW111", message, self._place(number, column, end), _comment(line))
 
     def _not_ascii(self, number: int, line: str) -> None:
         column = next(i for i, letter in enumerate(line, 1) if not letter.isascii())
@@ -148,3 +147,8 @@ class _Splitter:
 
     def _place(self, line: int, column: int, end_column: int) -> Span:
         return Span(self.file, line, column, line, end_column)
+
+
+def _comment(line: str) -> str:
+    """A hint for a comment of another language."""
+    return "a comment begins with `#`" if line.lstrip(_BLANKS).startswith(("//", "/*")) else ""
