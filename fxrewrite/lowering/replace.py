@@ -194,17 +194,25 @@ def _unwritten(p: Plan, first: Node, writes: Writes) -> None:
         p.last = before
 
 
-def idle(node: Node, effects: Effects | None = None) -> bool:
-    """Is `node` no user to speak of: bookkeeping, dead code without an effect, or a view that only such nodes read?"""
-    todo = [node]
+def idle(node: Node, effects: Effects | None = None, known: set[Node] | None = None) -> bool:
+    """Is `node` no user to speak of: bookkeeping, dead code without an effect, or a view that only such nodes read?
+
+    `known`: nodes that are shown to be idle; those of this question are added.
+    """
+    todo, seen = [node], set[Node]()
     while todo:
         n = todo.pop()
+        if n in seen or (known and n in known):
+            continue
+        seen.add(n)
         view = n.target in VIEWS or n.target is operator.getitem
         if n.op != "call_function" or (n.users and not view):
             return False
         if n.target not in BOOKKEEPING and (n.is_impure() or (effects and effects.has(n))):
             return False
         todo += n.users
+    if known is not None:
+        known |= seen
     return True
 
 
@@ -223,12 +231,14 @@ def dying(dead: set[Node], captures: set[Node], effects: Effects | None = None) 
 
 def _exclusive(found: Found, dead: set[Node], captures: set[Node], effects: Effects) -> None:
     """Refuse where a value that the rule names has users outside the match, looking through its casts and reshapes."""
+    known: set[Node] = set()
     for value, term in zip(found.named, found.terms, strict=True):
         one: Value | None = value
         while one is not None:
             for n in live(one):
                 if n not in dead and n not in captures:
-                    users = [u for u in n.users if not (u in dead or u.target in BOOKKEEPING or idle(u, effects))]
+                    others = (u for u in n.users if u not in dead and u.target not in BOOKKEEPING)
+                    users = [u for u in others if not idle(u, effects, known)]
                     if users:
                         raise Refusal(
                             "shared value", "used by " + ", ".join(map(describe, users[:3])), node=n,
