@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import resource
 import subprocess
@@ -238,3 +239,13 @@ def test_an_error_of_rules_is_pickled_and_copied() -> None:
             raised.value.sources,
             str(raised.value),
         )
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/bad\xff.rw"
+    Path(os.fsdecode(name)).write_text("fusion f(x) = sillu(x) |> gelu\n")
+    command = [sys.executable, "-m", "fxrewrite", "check", name]
+    ended = subprocess.run(
+        command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"}, check=False
+    )
+    assert ended.returncode == 1 and b"\\udcff.rw:1:15: error[RW205]" in ended.stdout, ended.stderr

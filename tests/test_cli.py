@@ -180,6 +180,8 @@ def test_packs_of_a_pack_and_a_factory_that_takes_arguments() -> None:
 def test_packs_of_a_name_that_nothing_has() -> None:
     result = run("packs", "rms_nrm")
     assert result.exit_code == 2 and "did you mean `rms_norm`?" in result.stderr
+    result = run("packs", "silu", "--packs", "absent.rw")
+    assert result.exit_code == 2 and "absent.rw" in result.output
 
 
 def test_packs_as_json() -> None:

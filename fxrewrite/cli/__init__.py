@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 
 import click
 
@@ -61,6 +62,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line. Exit code 0, 1 for findings, 2 for misuse and for output that cannot be written."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file may be called by bytes that are no text
     try:
         cli(prog_name="fxrewrite", standalone_mode=True)
         sys.stdout.flush()

@@ -24,13 +24,14 @@ def command(name: str | None, config: Any, as_json: bool) -> None:
     """
     if name is not None and name in shipped():
         raise Misuse(f"{name} is a pack", f"`fxrewrite packs --packs {name}` shows it")
+    rules = load_rules(config, as_json)
     if name is not None:
         from fxrewrite.cli import entry
 
         described = entry.describe(name, config.packs, config)
         print_json(described) if as_json else entry.show(console(), described)
         return
-    found = describe(load_rules(config, as_json), config)
+    found = describe(rules, config)
     if as_json:
         print_json(found)
         return
