@@ -189,3 +189,72 @@ def test_a_site_is_told_of_once(tmp_path: Path) -> None:
     with record() as log:
         make_pass(make_config([path], strict=True))(capture.make_fx_graph(fn, (X, Y)).graph)
     assert [(e.rule, e.reason) for e in log.events] == [("twice", ""), ("shared", "shared value")]
+
+
+# ---- outputs of what is bound already
+
+SECOND = """op pair(x: lowp[T, D], a: lowp[D]) -> (p: lowp[T, D], q: {type})
+  = sigmoid(x) * a, {of_op}
+rule r(x: lowp[T, D], a: lowp[D]): s * a, {of_rule} => p, q where s = sigmoid(x), (p, q) = pair(x, a)
+"""
+
+
+@pytest.mark.parametrize(
+    ("second", "type_", "fn"),
+    [
+        ("exp($) * a", "lowp[T, D]", lambda s, a: s.exp() * a),
+        ("a - $", "lowp[T, D]", lambda s, a: a - s),
+        ("1 - $", "lowp[T, D]", lambda s, a: 1 - s),
+        ("f32($) * a", "f32[T, D]", lambda s, a: s.float() * a),
+        ("amax($, -1)", "lowp[T]", lambda s, a: s.amax(-1)),
+        ("amax(f32($), -1, keepdim=true)", "f32[T, 1]", lambda s, a: s.float().amax(-1, keepdim=True)),
+        ("mean(f32($), -1, keepdim=true)", "f32[T, 1]", lambda s, a: s.float().mean(-1, keepdim=True)),
+        ("$ @ permute($, [1, 0])", "lowp[T, T]", lambda s, a: s @ s.t()),
+    ],
+)
+def test_a_second_output_of_the_same_names(second: str, type_: str, fn: Any, fired: Any) -> None:
+    text = SECOND.format(type=type_, of_op=second.replace("$", "sigmoid(x)"), of_rule=second.replace("$", "s"))
+
+    def both(x: Tensor, a: Tensor) -> Any:
+        s = torch.sigmoid(x)
+        return s * a, fn(s, a)
+
+    assert fired(text, both, X, A) == {"r": 1}
+    assert fired(text, lambda x, a: torch.sigmoid(x) * a, X, A) == {"r": 1}  # the other is dead
+
+
+AGAIN = """op twice(x: lowp[T, D]) -> (p: lowp[T, D], q: lowp[T, D])
+  = exp(x), exp(exp(x))
+op thrice(x: lowp[T, D]) -> (p: lowp[T, D], q: lowp[T, D])
+  = abs(exp(x)), exp(exp(x))
+"""
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "exp(x), exp(exp(x)) => p, q where (p, q) = twice(x)",
+        "abs(a), b => p, q where (a, b) = twice(x), (p, q) = thrice(x)",
+    ],
+)
+def test_a_second_output_that_is_the_first_of_another_site(rule: str, fired: Any) -> None:
+    """Each output that is made would be a site again, and make the next one."""
+    text = f"{AGAIN}rule r(x: lowp[T, D]): {rule}\n"
+    assert fired(text, lambda x: (x.exp().abs(), x.exp().exp()), X) == {"r": 1}
+
+
+# ---- long definitions
+
+
+@pytest.mark.parametrize("parts", [100, 400])
+def test_a_definition_of_many_parts(fired: Any, parts: int) -> None:
+    steps = ", ".join(f"a{i} = {'tanh' if i % 2 else 'sigmoid'}(a{i - 1})" for i in range(1, parts))
+    text = f"fusion deep(x: lowp[T, D]) = a{parts - 1}\n  where a0 = sigmoid(x), {steps}\n"
+
+    def fn(x: Tensor) -> Tensor:
+        x = torch.sigmoid(x)
+        for i in range(1, parts):
+            x = torch.tanh(x) if i % 2 else torch.sigmoid(x)
+        return x
+
+    assert fired(text, fn, X) == {"deep": 1}

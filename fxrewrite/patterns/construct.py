@@ -15,10 +15,13 @@ from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import extern_name
 from fxrewrite.patterns.sizes import evaluate_shape
 from fxrewrite.patterns.state import UNSET, State
-from fxrewrite.patterns.values import Table, Value, constant, constant_key
+from fxrewrite.patterns.values import Dims, Table, Value, constant, constant_key
 
 if TYPE_CHECKING:
     from fxrewrite.patterns.views import Sweep
+
+BINARY = ("add", "sub", "mul", "div", "fdiv", "maximum", "minimum")
+REDUCTIONS = ("amax", "mean", "sum", "var")
 
 
 def complete(sweep: Sweep, pattern: Pattern, s: State, first: Any) -> list[Any] | None:
@@ -122,6 +125,8 @@ def _named(call: TorchCall, op: Any) -> list[tuple[str, Any]]:
 def _prim(sweep: Sweep, pattern: Pattern, t: Prim, s: State) -> Any:
     env = sweep.env(pattern, s)
     args = [construct(sweep, pattern, a, s) for a in t.args]
+    if t.op in BINARY:
+        return _binary(sweep.table, t.op, *args)
     x = args[0]
     if type(x) is not Value or any(a is None and not _none(b) for a, b in zip(args[1:], t.args[1:], strict=True)):
         return None
@@ -134,11 +139,6 @@ def _prim(sweep: Sweep, pattern: Pattern, t: Prim, s: State) -> Any:
         return None if shape is None else table.reshape(x, shape)
     if t.op == "clamp":
         return table.clamp(x, *(None if b is None else _rounded(b, x.dtype) for b in args[1:]))
-    if t.op in ("add", "sub", "mul", "div", "fdiv", "maximum", "minimum"):
-        y = args[1] if type(args[1]) is Value else _rounded(args[1], x.dtype)
-        if type(y) is Value and (y.dtype != x.dtype or y.shape != x.shape):
-            return None
-        return table.binary(t.op, x, y, x.dtype, x.shape)
     params = [env.value(p) for p in t.params]
     if any(p is UNKNOWN for p in params):
         return None
@@ -146,7 +146,51 @@ def _prim(sweep: Sweep, pattern: Pattern, t: Prim, s: State) -> Any:
         return _slice(table, x, *params)
     if t.op == "permute":
         return table.permute(x, tuple(params[0]))
+    if t.op in REDUCTIONS:
+        return _reduced(table, t.op, x, *params)
+    if t.op == "matmul":
+        return _product(table, x, args[1])
     return table.unary(t.op, x) if len(t.args) == 1 and not t.params else None
+
+
+def _binary(table: Table, op: str, a: Any, b: Any) -> Value | None:
+    """An elementwise op of two values of one dtype, or of a value and a number."""
+    values = [v for v in (a, b) if type(v) is Value]
+    shape = _broadcast([v.shape for v in values])
+    if a is None or b is None or shape is None or len({v.dtype for v in values}) != 1:
+        return None
+    dtype = values[0].dtype
+    return table.binary(op, _rounded(a, dtype), _rounded(b, dtype), dtype, shape)
+
+
+def _broadcast(shapes: list[Dims]) -> Dims | None:
+    """The shape of what is computed from values of these shapes; None where they do not go together."""
+    rank = max(map(len, shapes), default=0)
+    out: list[Any] = []
+    for axis in zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True):
+        sizes = [n for n in dict.fromkeys(axis) if n != 1]
+        if len(sizes) > 1:
+            return None
+        out += sizes or [1]
+    return tuple(out)
+
+
+def _reduced(table: Table, op: str, x: Value, axes: Any, keepdim: bool) -> Value | None:
+    """A reduction over negative axes; over all where none is given."""
+    rank = len(x.shape)
+    over = {a % rank for a in axes} if axes and all(-rank <= a < rank for a in axes) else set(range(rank))
+    if axes and len(over) != len(axes):
+        return None
+    shape = tuple(1 if i in over else n for i, n in enumerate(x.shape) if keepdim or i not in over)
+    whole = len(over) == rank and not keepdim
+    return table.reduce(op, x, () if whole else tuple(sorted(i - rank for i in over)), keepdim, shape)
+
+
+def _product(table: Table, x: Value, y: Any) -> Value | None:
+    """A product with a matrix."""
+    if type(y) is not Value or len(y.shape) != 2 or not x.shape or x.dtype != y.dtype:
+        return None
+    return table.cons("matmul", (x, y), (), x.dtype, (*x.shape[:-1], y.shape[1]))
 
 
 def _slice(table: Table, x: Value, axis: int, start: Any, stop: Any, step: int) -> Value | None:

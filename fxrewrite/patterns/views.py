@@ -35,6 +35,7 @@ from fxrewrite.patterns.values import Table, Value
 from fxrewrite.patterns.writes import Writes
 
 MAX_VIEWS = 16  # of one op on one value: a guard against graphs made to blow up
+MAX_MADE = 16  # results of forms on results of forms that no node is of: a guard against forms that go on without end
 
 
 class View:
@@ -84,6 +85,7 @@ class Sweep:
         self.truth: Any = None
         self.calls: list[tuple[torch.fx.Node, Declared]] = []  # of declared ops, in order
         self._users: dict[Value, list[Value]] | None = None
+        self._depth = 0  # of values that are made while forms are matched on others
 
     # ---- reading
 
@@ -111,7 +113,10 @@ class Sweep:
                 self._register(View(op, args, results), discover=True)
 
     def _visit(self, v: Value) -> None:
-        self._under(self.library.index, v)
+        if self._depth < MAX_MADE:
+            self._depth += 1
+            self._under(self.library.index, v)
+            self._depth -= 1
 
     def _under(self, index: dict[tuple[str, str | None], list[Pattern]], v: Value) -> None:
         """Patterns that begin at a primitive, and of these only those whose operands can be what they need."""
@@ -139,7 +144,9 @@ class Sweep:
     def match_rules(self) -> None:
         """Match every rule over the finished views."""
         rules = self.library.rules
-        for v in self.table.all:
+        for v in list(
+            self.table.all
+        ):  # what matching makes, a rule would match again, and make more of it, without end
             self._under(rules, v)
             for name in list(v.views):
                 self._over(rules, name, v)
