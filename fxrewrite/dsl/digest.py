@@ -9,6 +9,7 @@ import attrs
 from attrs import define, field
 
 from fxrewrite.dsl.core import Call, DtypeVar, OpDef, Operand, Program
+from fxrewrite.dsl.deep import deep_terms
 
 CONJUNCTIONS = ("guards", "requires", "prefer")  # fields of conditions that hold together, in any order
 
@@ -18,12 +19,14 @@ def of_op(program: Program, name: str) -> str:
 
     Forms and providers have no part in it: they are other spellings of the same function.
     """
-    return _Digest(program).op(name)
+    with deep_terms():
+        return _Digest(program).op(name)
 
 
 def of(program: Program, x: Any) -> str:
     """Hex SHA-256 of any term, case, rule or scalar of `program`."""
-    return _Digest(program)(x)
+    with deep_terms():
+        return _Digest(program)(x)
 
 
 def of_whole_ops(program: Program) -> list[str]:

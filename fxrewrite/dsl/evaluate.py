@@ -17,6 +17,7 @@ from fxrewrite.dsl import core, scalars
 from fxrewrite.dsl.binding import EvaluationError, bind_operands, fill_attributes, is_element
 from fxrewrite.dsl.check.problem import closest
 from fxrewrite.dsl.core import Apply, Case, Dtype, OpDef, Prim, Program, TensorType
+from fxrewrite.dsl.deep import deep_terms
 from fxrewrite.dsl.scalars import UNKNOWN, Env, holds, scalar, sizes, value
 from fxrewrite.dsl.wording import said, text, with_values
 
@@ -213,7 +214,8 @@ def evaluate_case(case: Case, bindings: Bindings) -> tuple[Any, ...]:
 
 def evaluate_terms(terms: Iterable[core.Term], bindings: Bindings) -> tuple[Any, ...]:
     """The values of terms."""
-    return tuple(bindings.term(t) for t in terms)
+    with deep_terms():
+        return tuple([bindings.term(t) for t in terms])
 
 
 def _lookup(program: Program, name: str) -> OpDef:

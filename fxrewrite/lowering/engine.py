@@ -17,6 +17,7 @@ from torch.fx import Graph, Node
 
 from fxrewrite.dsl.check.terms import calls_of
 from fxrewrite.dsl.core import Apply, Program, Result, RuleDef
+from fxrewrite.dsl.deep import deep_terms
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.dsl.wording import said
 from fxrewrite.lowering import detours
@@ -63,6 +64,11 @@ class Engine:
     @classmethod
     def make(cls, program: Program, config: Config, seconds: Counter[str] | None = None) -> Engine:
         """Compile the rules that are on."""
+        with deep_terms():
+            return cls._make(program, config, seconds)
+
+    @classmethod
+    def _make(cls, program: Program, config: Config, seconds: Counter[str] | None) -> Engine:
         start = time.perf_counter()
         on = [r for r in program.rules if rule_status(program, r, config).on]
         active = [r for r in on if r.stage == "fuse"]
@@ -81,7 +87,7 @@ class Engine:
     def run(self, graph: Graph) -> Run:
         """Rewrite `graph` in place."""
         run = Run(self, graph)
-        with no_collection():
+        with no_collection(), deep_terms():
             run.execute()
         return run
 
@@ -125,6 +131,7 @@ class Run:
     events: list[Event] = field(factory=list)
     near: list[Event] = field(factory=list)
     found: list[Found] = field(factory=list)  # every match
+    written: set[Node] = field(factory=set)  # by rules
     edits: list[Fired] = field(factory=list)
     takers: dict[Node, str] = field(factory=dict)  # a node that went -> the rule that took it
     drawn: list[Snapshot] = field(factory=list)  # before and after, where a recording draws
@@ -176,6 +183,7 @@ class Run:
             around = detours.make(editor)
             self._fuse(list(self.sweep.found))
             detours.settle(editor, around)
+            self.written.update(self.sweep.table.written)
         self._time("rewrite", start)
         return any(f.rule.full_name in self.engine.feeding for f, _ in self.fired[before:])
 
@@ -200,7 +208,9 @@ class Run:
         engine = self.engine
         if engine.config.level == "O0":
             return []
-        return provide(self.sweep.calls, engine.providers, lambda: self._editor(self.sweep.table, self.sweep.truth))
+        return provide(
+            self.sweep.calls, engine.providers, lambda: self._editor(self.sweep.table, self.sweep.truth), self.written
+        )
 
     # ---- fuse
 

@@ -18,6 +18,7 @@ from torch.fx import Graph
 import fxrewrite
 from fxrewrite.dsl import digest, registered
 from fxrewrite.dsl.core import Program, Result
+from fxrewrite.dsl.deep import deep_terms
 from fxrewrite.lowering import library
 from fxrewrite.lowering.config import Config
 from fxrewrite.lowering.engine import Engine, Run
@@ -76,7 +77,8 @@ class RewritePass(CustomGraphPass):
         """The same, by whom it may be asked without any compilation."""
         off = sorted((o.name, o.detail) for o in self.off())
         kernels = registered_kernels() if "kernel" in self.engine.config.providers else []
-        return hashlib.sha256(repr((self._uuid, kernels, off, groups_of_torch())).encode()).hexdigest()
+        with deep_terms():
+            return hashlib.sha256(repr((self._uuid, kernels, off, groups_of_torch())).encode()).hexdigest()
 
     @cached_property
     def _uuid(self) -> str:
