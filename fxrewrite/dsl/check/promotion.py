@@ -20,6 +20,8 @@ FLOATS = ("bf16", "f16", "f32", "f64")
 OF_WHOLE = "f32"  # torch's default dtype: fractions of whole numbers are computed in it
 FRACTIONS = frozenset("exp exp2 log log1p log2 sqrt rsqrt reciprocal sigmoid tanh erf div fdiv".split())
 CAST = "write the cast: `f32(...)`"
+CODES = ("e4m3fn", "e4m3fnuz", "e5m2", "e8m0fnu")
+OF_CODES = ("mul", "square", "abs", "clone")  # torch computes nothing else in 8-bit floats
 FLOATS_ONLY = ("mean", "var")
 NOT_OF_BOOL = ("abs", "neg", "ceil", "floor", "round", "sub", "square", "relu")
 
@@ -52,12 +54,12 @@ def beside_number(kind: str, dtype: str) -> str:
 def stepped(op: str, dtype: str) -> str | None:
     """The dtype of a primitive of operands that have met in `dtype`; None where torch has no such step."""
     whole = dtype in WHOLE or dtype == "bool"
-    if op in FRACTIONS:
-        return OF_WHOLE if whole else dtype
-    if op == "sum":
-        return "i64" if whole else dtype
+    if whole and op in FRACTIONS:
+        return OF_WHOLE
+    if whole and op == "sum":
+        return "i64"
     refused = (op in FLOATS_ONLY and whole) or (op in NOT_OF_BOOL and dtype == "bool")
-    return None if refused else dtype
+    return None if refused or (dtype in CODES and op not in OF_CODES) else dtype
 
 
 # ---- dtypes of an item
