@@ -218,6 +218,8 @@ def test_layer_norm_is_the_first_result_of_aten(dtype: str) -> None:
     form = next(f for f in op.forms if f.name == "aten")
     for given in variants(op, op_samples.operands(op, dtype, rows=64), dtype):
         x, w, b = given
+        if w is None and b is not None:
+            continue  # no equation has a shift alone
         operands = [x, w, None if w is None or b is None else b.to(w.dtype)]
         bindings = [bind(PROGRAM, op, operands, {"eps": 1e-5}, Torch()) for _ in range(2)]
         (expected,), (found,) = evaluate_bound(bindings[0]), evaluate_case(form, bindings[1])

@@ -35,7 +35,7 @@ def test_a_broken_item_hides_no_other(path: Path) -> None:
 
 def continues(body: str) -> bool:
     """Is this text, below another item, a part of that item?"""
-    return body[0] == " " or body.startswith("where")
+    return body[0] == " " or body.startswith(("where", "//"))
 
 
 @pytest.mark.parametrize(
