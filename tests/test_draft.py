@@ -110,6 +110,15 @@ def test_what_is_too_long_for_a_rule_is_said() -> None:
         drafted(chain, [rows()])
 
 
+def test_an_op_of_a_view_alone_is_not_made_of_its_own_result() -> None:
+    gm = trace(lambda x: (x + 1).reshape(2048), [rows()])
+    file, _ = parse("fusion viewed(x: lowp[T, D]) = reshape(x, [2048])\n", "viewed.rw")
+    with fxrewrite.record() as log:
+        fxrewrite.rewrite(gm, packs=[file], providers=["op"])
+    gm.graph.lint()
+    assert [e.reason for e in log.events if e.rule == "viewed"] == ["cycle"]
+
+
 def test_the_rest_is_written_in_primitives_with_types_and_names() -> None:
     assert drafted(*CASES["unknown"]) == (
         "fusion drafted(x: lowp[T, D], y: lowp[T, D])"
