@@ -258,3 +258,21 @@ def test_a_definition_of_many_parts(fired: Any, parts: int) -> None:
         return x
 
     assert fired(text, fn, X) == {"deep": 1}
+
+
+ONE_IS_DEAD = """op both(x: lowp[T, D]) -> (p: lowp[T, D], q: lowp[T, D])
+  = sigmoid(x), abs(sigmoid(x))
+rule r(x: lowp[T, D]): s, abs(s) => p, q where s = sigmoid(x), (p, q) = both(x)
+"""
+
+
+def test_a_dead_result_is_not_told_of(tmp_path: Path) -> None:
+    """What a rule wrote is what is there: the getitem of an output that nobody reads is not."""
+    path = tmp_path / "rules.rw"
+    path.write_text(ONE_IS_DEAD)
+    gm = capture.make_fx_graph(lambda x: torch.sigmoid(x).abs(), (X,))
+    with record() as log:
+        make_pass(make_config([path], providers=["op"], strict=True))(gm.graph)
+    (event,) = log.events
+    assert event.fired
+    assert set(event.written) <= {n.name for n in gm.graph.nodes}
