@@ -107,7 +107,7 @@ def plan(found: Found, table: Table) -> Plan:
     operands = _values(found.bindings.values())
     captures = list(dict.fromkeys(n for v in operands for n in leaves(v, first, writes)))
     for o in outputs:
-        if o.node in captures and not _is_view(found.rule.left[o.index]):
+        if o.node in captures and not all(_is_view(side[o.index]) for side in (found.rule.left, found.rule.right)):
             raise Refusal("cycle", f"{describe(o.node)} is read by the rule and is what it gives", node=o.node)
     dead = dying({o.node for o in outputs if o.node not in captures}, set(captures), effects)
     _exclusive(found, dead, set(captures), effects)
