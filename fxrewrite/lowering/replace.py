@@ -9,12 +9,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from copy import copy
+from functools import cache
 from typing import Any
 
 import sympy
 import torch
 from attrs import define, field
 from torch.fx import Graph, Node
+from torch.fx.node import _side_effectful_functions
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from fxrewrite.dsl.core import Operand, Prim, Term
@@ -317,8 +319,15 @@ def _is_ordered(node: Node) -> bool:
     """Has a node an effect, or does it draw random numbers? Then it stays where it is. What checks a value moves."""
     if node.target in BOOKKEEPING or node.target is torch.ops._c10d_functional.wait_tensor.default:
         return False
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags or node.is_impure()
+    if isinstance(node.target, torch._ops.OpOverload):
+        return _is_ordered_op(node.target)
+    return node.is_impure()
+
+
+@cache
+def _is_ordered_op(target: torch._ops.OpOverload) -> bool:
+    seeded = torch.Tag.nondeterministic_seeded in target.tags
+    return seeded or target._schema.is_mutable or target in _side_effectful_functions
 
 
 # ---- editing

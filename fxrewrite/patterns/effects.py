@@ -80,6 +80,7 @@ class Effects:
     ):
         self.spelled, self.declared = spelled, declared
         self.by_key: dict[str | None, list[Effect]] = {}
+        self._known: dict[Any, Declaration] = {}
         for node in nodes:
             self.note(node)
 
@@ -88,6 +89,8 @@ class Effects:
 
     def has(self, node: Node) -> bool:
         """Has a call an effect?"""
+        if isinstance(node.target, torch._ops.OpOverload):
+            return bool(self._declaration(node.target))
         return any(True for _ in self.of(node))
 
     def of(self, node: Node) -> Iterator[Effect]:
@@ -116,14 +119,18 @@ class Effects:
                 yield from (Effect(node, e.kind, e.key) for e in self.of(inner))
 
     def _declaration(self, target: Any) -> Declaration:
-        spelled = self.spelled.get(target)
-        if spelled is not None:
-            return spelled
-        known = self.declared(target)
-        return () if known is None else tuple((k, n) for k, n in known.op.effects if k in ORDERED)
+        found = self._known.get(target)
+        if found is None:
+            found = self.spelled.get(target)
+            known = self.declared(target) if found is None else None
+            found = found or tuple((k, n) for k, n in (known.op.effects if known else ()) if k in ORDERED)
+            self._known[target] = found
+        return found
 
     def note(self, node: Node) -> None:
         """Take up a node of the graph."""
+        if not self.has(node):
+            return
         for effect in self.of(node):
             insort(self.by_key.setdefault(effect.key, []), effect, key=lambda e: e.node)
 
