@@ -255,7 +255,8 @@ SITES: dict[str, Site] = {
     ),
     "all_gather_scaled_mm_rows": Site(
         "async_tp", gather_scaled_rows, dict(**TWO, sa=(F32, (N, 1)), sb=(F32, (1, N)), sc=(F32, (1, N))),
-        by=("symm",), machine=H100, twins={"scales of another group": (dict(scales="dp"), {}, "other constant")}, alike=ALIKE,
+        by=("symm",), machine=H100, twins={"scales of another group": (dict(scales="dp"), {}, "other constant")},
+        alike=ALIKE,
     ),
     "allreduce_rms_norm": fused(norm_first, NORM, H100, "flashinfer", SERVED),
     "allreduce_add_rms_norm": fused(block, ADD, H100, "flashinfer", {**SERVED, **READ}),
