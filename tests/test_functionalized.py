@@ -478,7 +478,7 @@ def test_a_strided_view_is_found(base: str, view: str) -> None:
     """Read back as what it is, and put back where it was."""
     x = BASES[base]
     y, node = VIEWED[view](x), base_node(x)
-    place = strided_place(node, tuple(y.shape), y.stride(), y.storage_offset())
+    place: Any = strided_place(node, tuple(y.shape), y.stride(), y.storage_offset())
     assert place is not None
     eager: Any = Eager({node: x})
     assert torch.equal(place.content(eager), y)
