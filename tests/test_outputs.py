@@ -276,3 +276,11 @@ def test_a_dead_result_is_not_told_of(tmp_path: Path) -> None:
     (event,) = log.events
     assert event.fired
     assert set(event.written) <= {n.name for n in gm.graph.nodes}
+
+
+# ---- what must fall
+
+
+def test_a_rule_fires_again_only_where_what_decreases_has_fallen(fired: Any) -> None:
+    swap = "rule r(x: lowp[T, D], y: lowp[T, D]): x + y => y + x decreasing rows(x)\n"
+    assert fired(swap, lambda x, y: x + y, X, Y) == {"r": 1}

@@ -132,6 +132,7 @@ class Run:
     near: list[Event] = field(factory=list)
     found: list[Found] = field(factory=list)  # every match
     written: set[Node] = field(factory=set)  # by rules
+    fell: dict[Node, dict[str, Any]] = field(factory=dict)  # a node that was written -> what had to fall by then
     edits: list[Fired] = field(factory=list)
     takers: dict[Node, str] = field(factory=dict)  # a node that went -> the rule that took it
     drawn: list[Snapshot] = field(factory=list)  # before and after, where a recording draws
@@ -247,11 +248,28 @@ class Run:
                 winner = next((ours[n] for n in p.dead if n in ours), None)
                 if winner is not None:
                     raise Refusal("eaten by", winner)  # what it wrote in place of the site is not taken from it
+                self._falls(p)
                 plans.append(p)
                 self.refused.pop(id(f), None)
             except Refusal as refusal:
                 self.refused.setdefault(id(f), (f, refusal))  # the first reason is that of the graph as it was
         return plans
+
+    def _falls(self, p: Plan) -> None:
+        """`decreasing` of the rule: less than at the firing that wrote what it takes, or refused."""
+        measure, name = p.found.rule.decreasing, p.found.rule.full_name
+        earlier = [self.fell[n][name] for n in _gone(p) if name in self.fell.get(n, {})]
+        if measure is None or not earlier:
+            return
+        now = self._measured(p)
+        if not all(isinstance(n, int | float) for n in (now, *earlier)) or now >= min(earlier):
+            raise Refusal("guard false", f"{said(measure)} = {now}", f"{said(measure)} < {earlier[0]}")
+
+    def _measured(self, p: Plan) -> Any:
+        find = p.found.bindings.get
+        return SiteEnv(lambda n: find(n, UNKNOWN), p.found.pattern.machine, self.sweep.truth).value(
+            p.found.rule.decreasing
+        )
 
     def _profitable(self, found: Found) -> None:
         """`prefer` of the rule: for the whole range of token counts, or refused."""
@@ -330,12 +348,17 @@ class Run:
             return emitters[0].outputs()
 
         rule = p.found.rule
-        gone = sorted({*p.dead, *(o.node for o in p.outputs)})  # in the order of the graph
+        gone = _gone(p)
+        fell = {r: n for node in gone for r, n in self.fell.get(node, {}).items()}
+        if rule.decreasing is not None:
+            fell[rule.full_name] = self._measured(p)
         fire(p, editor, emit, {"rule": rule.full_name, "span": str(rule.span)})
         by = ", ".join(emitters[0].used)
         self.fired.append((p.found, by))
         self.edits.append(Fired(p.found, by, _names(gone), _names(editor.made)))
         self.takers.update(dict.fromkeys(gone, rule.full_name))
+        if fell:
+            self.fell.update(dict.fromkeys(editor.made, fell))
 
     def _editor(self, table: Any, truth: Any) -> Editor:
         return Editor(self.graph, table, self.dialect, self.fake_mode, truth)
@@ -367,6 +390,11 @@ def _is_window(condition: Any) -> bool:
         return all(map(_is_window, condition.args))
     plain = [a for a in condition.args if not (isinstance(a, Apply) and a.op == "tokens")]
     return condition.op in ("<", "<=", ">", ">=", "==") and not any(isinstance(a, Apply) for a in plain)
+
+
+def _gone(p: Plan) -> list[Node]:
+    """The nodes that a plan takes, in the order of the graph."""
+    return sorted({*p.dead, *(o.node for o in p.outputs)})
 
 
 def _rank(rule: RuleDef) -> tuple[int, int]:
