@@ -39,7 +39,7 @@ def fired(tmp_path: Path) -> Callable[..., dict[str, int]]:
 
 # ---- outputs that name what the first does not
 
-TWO = "fusion two(x: lowp[T, D], a: lowp[D], b: lowp[D]) = p, q where s = sigmoid(x), p = s * a, q = s * b\n"
+TWO = "fusion both_scaled(x: lowp[T, D], a: lowp[D], b: lowp[D]) = p, q where s = sigmoid(x), p = s * a, q = s * b\n"
 
 
 def test_a_second_output_is_looked_for(fired: Any) -> None:
@@ -47,7 +47,7 @@ def test_a_second_output_is_looked_for(fired: Any) -> None:
         s = torch.sigmoid(x)
         return s * a, s * b
 
-    assert fired(TWO, fn, X, A, B) == {"two": 1}
+    assert fired(TWO, fn, X, A, B) == {"both_scaled": 1}
 
 
 def test_no_value_is_two_outputs(fired: Any) -> None:
@@ -66,10 +66,10 @@ def test_decoys_are_passed_over(fired: Any) -> None:
         return s * s, s * 2, s * a, s * b
 
     assert fired(TWO, fn, X, A, B) == {}  # `s` is used by the decoys
-    assert fired(TWO.replace("where s = sigmoid(x),", "where keep s = sigmoid(x),"), fn, X, A, B) == {"two": 1}
+    assert fired(TWO.replace("where s = sigmoid(x),", "where keep s = sigmoid(x),"), fn, X, A, B) == {"both_scaled": 1}
 
 
-THREE = """fusion three(x: lowp[T, D], a: lowp[D], b: lowp[D]) = s, neg(m * b), m
+THREE = """fusion of_three(x: lowp[T, D], a: lowp[D], b: lowp[D]) = s, neg(m * b), m
   where s = sigmoid(x), m = s * a
 """
 
@@ -80,7 +80,7 @@ def test_an_output_below_another_that_is_found_later(fired: Any) -> None:
         m = s * a
         return s, -(m * b), m
 
-    assert fired(THREE, fn, X, A, B) == {"three": 1}
+    assert fired(THREE, fn, X, A, B) == {"of_three": 1}
 
 
 # ---- each, over a primitive
