@@ -38,6 +38,9 @@ REDUCTIONS = ("amax", "mean", "sum", "var")
 NAMED_LATER = 60  # characters: a longer expression gets a name even where it is used once
 
 
+LONGEST = 200  # steps: as deep as an expression may be
+
+
 class Undraftable(Exception):
     """The graph holds what the language cannot say, in one line."""
 
@@ -60,6 +63,14 @@ def trace(function: Callable[..., Any], args: Sequence[Any]) -> GraphModule:
         return make_fx(torch.func.functionalize(traced, remove="mutations"), tracing_mode="real")(*fakes)
 
 
+def _steps(values: Sequence[Value], outputs: Sequence[Any]) -> int:
+    """How many steps the longest chain of values up to the outputs has. Arguments stand before what is made of them."""
+    found: dict[int, int] = {}
+    for v in values:
+        found[id(v)] = 1 + max((found.get(id(a), 0) for a in v.args if isinstance(a, Value)), default=0)
+    return max((found.get(id(v), 0) for v in outputs), default=0)
+
+
 def draft(gm: GraphModule, name: str, parameters: Sequence[str], sizes: Mapping[int, str]) -> str:
     """The text of a fusion called `name` whose definition is the graph.
 
@@ -79,10 +90,9 @@ def draft(gm: GraphModule, name: str, parameters: Sequence[str], sizes: Mapping[
     outputs = [sweep.table.of_node.get(n) for n in tree_leaves(gm.graph.output_node().args[0])]
     if not all(isinstance(v, Value) for v in outputs):
         raise Undraftable("a fusion returns tensors")
-    try:
-        written = ", ".join(writer.outputs(dict.fromkeys(outputs)))
-    except RecursionError as error:
-        raise Undraftable("the graph is a longer chain than a rule may be") from error
+    if _steps(sweep.table.all, outputs) > LONGEST:
+        raise Undraftable("the graph is a longer chain than a rule may be")
+    written = ", ".join(writer.outputs(dict.fromkeys(outputs)))
     signature = ", ".join(writer.parameter(sweep.table.of_node[n], p) for n, p in tensors)
     lines = [f"fusion {name}({signature}) = {written}"]
     if writer.parts:
