@@ -22,7 +22,7 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata
 from fxrewrite.dsl.core import Operand, Prim, Term
 from fxrewrite.patterns.dialect import BOOKKEEPING, VIEWS
 from fxrewrite.patterns.effects import Effects, call_of, ordered
-from fxrewrite.patterns.values import Dims, Table, Value, dims_of
+from fxrewrite.patterns.values import Dims, Table, Value, dims_of, values_in
 from fxrewrite.patterns.views import Found
 from fxrewrite.patterns.wording import describe
 from fxrewrite.patterns.writers import WRITERS, Dialect
@@ -106,7 +106,7 @@ def plan(found: Found, table: Table) -> Plan:
                 "mutation between", describe(writes.to(o.node)[0]), f"nothing writes to {describe(o.node)}", o.node
             )
     first = min(o.node for o in outputs)
-    operands = _values(found.bindings.values())
+    operands = values_in(found.bindings.values())
     captures = list(dict.fromkeys(n for v in operands for n in leaves(v, first, writes)))
     for o in outputs:
         if o.node in captures and not all(_is_view(side[o.index]) for side in (found.rule.left, found.rule.right)):
@@ -123,13 +123,6 @@ def plan(found: Found, table: Table) -> Plan:
     if effects:
         _in_order(result, effects)
     return result
-
-
-def _values(items: Iterable[Any]) -> list[Value]:
-    out: list[Value] = []
-    for x in items:
-        out += _values(x) if isinstance(x, list | tuple) else [x] if isinstance(x, Value) else []
-    return out
 
 
 def _outputs(found: Found, effects: Effects) -> list[Output]:

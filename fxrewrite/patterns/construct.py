@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxrewrite.dsl.core import Choose, Extern, Number, Operand, Prim, Result, TensorType, Term, TorchCall
+from fxrewrite.dsl.core import Choose, Extern, Number, Operand, Prim, Result, TensorType, Term
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.arguments import op_name, schema_arguments
-from fxrewrite.patterns.effects import ordered
+from fxrewrite.patterns.effects import arguments_by_name, ordered
 from fxrewrite.patterns.forms import Pattern, torch_op
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import extern_name
@@ -107,7 +107,10 @@ def _called(sweep: Sweep, pattern: Pattern, t: Extern, s: State) -> Any:
     op, env = torch_op(t.call.op), sweep.env(pattern, s)
     if op._schema.is_mutable or len(op._schema.returns) != 1 or t.call.rest or t.type.shape is None:
         return None
-    given = {n: construct(sweep, pattern, a, s) if hasattr(a, "type") else env.value(a) for n, a in _named(t.call, op)}
+    given = {
+        n: construct(sweep, pattern, a, s) if hasattr(a, "type") else env.value(a)
+        for n, a in arguments_by_name(t.call, op)
+    }
     shape, dtype = evaluate_shape(t.type.shape, env), _dtype(t.type, env)
     if UNKNOWN in given.values() or None in given.values() or shape is None or dtype is None:
         return None
@@ -115,11 +118,6 @@ def _called(sweep: Sweep, pattern: Pattern, t: Extern, s: State) -> Any:
     key = (op, constant_key(args))
     known = sweep.table.by_key.get(key)
     return sweep.table.fresh(op_name(op), args, (), dtype, shape, key) if known is None else known
-
-
-def _named(call: TorchCall, op: Any) -> list[tuple[str, Any]]:
-    """The arguments of a call by name."""
-    return [*zip([a.name for a in op._schema.arguments], call.args, strict=False), *call.kwargs]
 
 
 def _prim(sweep: Sweep, pattern: Pattern, t: Prim, s: State) -> Any:

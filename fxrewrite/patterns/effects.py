@@ -47,10 +47,14 @@ def _holders(case: Case, op: OpDef, torch_op: Callable[[str], Any]) -> list[tupl
     return [(target, c) for target, c in known if any(_key(c, target, n) for n in keys)] or known
 
 
+def arguments_by_name(call: TorchCall, target: Any) -> list[tuple[str, Any]]:
+    """The arguments that a call of a torch op writes down, each with its name in the schema."""
+    return [*zip([a.name for a in target._schema.arguments], call.args, strict=False), *call.kwargs]
+
+
 def _key(call: TorchCall, target: Any, name: str) -> str | None:
     """The argument that holds the operand or attribute `name`."""
-    arguments = [a.name for a in target._schema.arguments]
-    for argument, given in (*zip(arguments, call.args, strict=False), *call.kwargs):
+    for argument, given in arguments_by_name(call, target):
         if isinstance(given, Operand | Ref) and given.name == name:
             return argument
     return None
@@ -129,8 +133,6 @@ class Effects:
 
     def note(self, node: Node) -> None:
         """Take up a node of the graph."""
-        if not self.has(node):
-            return
         for effect in self.of(node):
             insort(self.by_key.setdefault(effect.key, []), effect, key=lambda e: e.node)
 

@@ -13,7 +13,7 @@ import sympy
 from fxrewrite.dsl.core import OpDef, Prim
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.patterns.groups import Group
-from fxrewrite.patterns.values import Symbol, Table, Value
+from fxrewrite.patterns.values import Symbol, Table, Value, values_in
 
 SAME = ("psum", "pconcat")  # what these give is equal on all ranks
 COMPUTES = ("aten.", "prims.")  # torch ops that depend on nothing but their arguments
@@ -59,24 +59,14 @@ class Replicated:
             return False
         if id(v) not in self.pure or any(op.effects for op, _ in declared):
             return False
-        return all(known[a.n] for a in _below(v)) and _symbols((v.args, v.attrs)) <= self.sizes.get(group.name, set())
+        return all(known[a.n] for a in values_in(v.args)) and _symbols((v.args, v.attrs)) <= self.sizes.get(
+            group.name, set()
+        )
 
 
 def _equals_on_all_ranks(op: OpDef) -> bool:
     terms = [t for case in op.equations for t in case.outputs]
     return bool(terms) and all(isinstance(t, Prim) and t.op in SAME for t in terms)
-
-
-def _below(v: Value) -> list[Value]:
-    found: list[Value] = []
-    todo = list(v.args)
-    while todo:
-        a = todo.pop()
-        if type(a) is Value:
-            found.append(a)
-        elif isinstance(a, tuple):
-            todo += a
-    return found
 
 
 def _symbols(x: Any) -> set[Any]:

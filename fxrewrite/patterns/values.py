@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import sympy
@@ -47,6 +47,15 @@ class Value:
 
     def __repr__(self) -> str:
         return f"%{self.n}:{self.op}{list(self.shape)}"
+
+
+def values_in(items: Iterable[Any]) -> Iterator[Value]:
+    """The values among arguments, those in lists included, in order."""
+    for x in items:
+        if type(x) is Value:
+            yield x
+        elif isinstance(x, tuple | list):
+            yield from values_in(x)
 
 
 class Symbol:

@@ -6,7 +6,6 @@ operands, so nested ops need one sweep, and several views of one value coexist. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ from fxrewrite.patterns.members import Members
 from fxrewrite.patterns.replicated import Replicated
 from fxrewrite.patterns.sizes import possible_rank, settle
 from fxrewrite.patterns.state import UNSET, State, lookup
-from fxrewrite.patterns.values import Table, Value
+from fxrewrite.patterns.values import Table, Value, values_in
 from fxrewrite.patterns.writes import Writes
 
 MAX_VIEWS = 16  # of one op on one value: a guard against graphs made to blow up
@@ -144,9 +143,7 @@ class Sweep:
     def match_rules(self) -> None:
         """Match every rule over the finished views."""
         rules = self.library.rules
-        for v in list(
-            self.table.all
-        ):  # what matching makes, a rule would match again, and make more of it, without end
+        for v in list(self.table.all):  # not what matching makes: a rule would match that, and make more, without end
             self._under(rules, v)
             for name in list(v.views):
                 self._over(rules, name, v)
@@ -226,7 +223,7 @@ class Sweep:
         if self._users is None:
             self._users = {}
             for user in self.table.all:
-                for a in dict.fromkeys(_values(user.args)):
+                for a in dict.fromkeys(values_in(user.args)):
                     self._users.setdefault(a, []).append(user)
         return self._users.get(v, [])
 
@@ -391,14 +388,6 @@ def _node_of(value: Value) -> torch.fx.Node | None:
             return source.nodes[0]
         source = source.source
     return None
-
-
-def _values(args: tuple[Any, ...]) -> Iterator[Value]:
-    for a in args:
-        if type(a) is Value:
-            yield a
-        elif isinstance(a, tuple):
-            yield from _values(a)
 
 
 def _bare(args: tuple[Any, ...]) -> tuple[Any, ...]:
