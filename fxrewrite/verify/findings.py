@@ -1,0 +1,48 @@
+"""Findings: what one check of one claim came to. Text, JSON, SARIF and pytest's reports are views of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from attrs import field, frozen
+
+from fxrewrite.dsl.syntax import Span
+
+Outcome = Literal["passed", "failed", "trivial", "not run"]
+
+
+@frozen
+class Counts:
+    """How many elements of an output had one admissible value, two, or more, over all cases of a check."""
+
+    one: int = 0
+    two: int = 0
+    more: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.one + other.one, self.two + other.two, self.more + other.more)
+
+
+@frozen
+class Finding:
+    """The outcome of a check.
+
+    `check`: static, form, fires, equal, provider, property, context. `subject`: the rule (`pack.rule`) or the form
+    (`op/form`). `provider`: what was judged, where it is not the definition. `cases`: how many inputs or graphs were
+    tried. `trivial`: both sides are one definition, which proves nothing. `not run`: `reason` says why, and it counts as
+    not proved. `closest`: of what passed, what came nearest to a fault. `script`: a counterexample that runs alone.
+    """
+
+    check: str
+    subject: str
+    outcome: Outcome
+    reason: str = ""
+    provider: str | None = None
+    dtype: str | None = None
+    cases: int = 0
+    counts: tuple[tuple[str, Counts], ...] = ()
+    closest: str = ""
+    code: str | None = None
+    span: Span | None = field(default=None, eq=False)
+    script: str | None = field(default=None, eq=False, repr=False)
+    seconds: float = field(default=0.0, eq=False)
