@@ -18,7 +18,7 @@ from capture import make_fx_graph, run
 from fxrewrite.lowering import emit, engine, providers
 from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
-from fxrewrite.lowering.engine import RuleFailure
+from fxrewrite.lowering.failures import RuleFailure
 from fxrewrite.patterns.views import Sweep
 from graph_checks import PACKS, assert_same, rewrite_checked, rewrite_pass
 from spelled_ops import QUANTS, rms

@@ -23,6 +23,7 @@ from fxrewrite.dsl import registered
 from fxrewrite.dsl.parse import parse
 from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
+from fxrewrite.lowering.failures import RuleFailure
 from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.patterns.events import Log
 from fxrewrite.patterns.report_html import page
@@ -277,7 +278,7 @@ def test_a_kernel_that_raises(caplog: pytest.LogCaptureFixture) -> None:
     log, lines = warned(RULES, caplog, providers=["kernel", "op"])
     assert log.fired() == {"twice": 1}
     assert lines == ["robust.grown (robust.rw:3:1) is off: ZeroDivisionError: boom"]
-    with pytest.raises(Exception, match=r"robust\.grown \(robust\.rw:3:1\): ZeroDivisionError: boom"):
+    with pytest.raises(RuleFailure, match=r"robust\.grown \(robust\.rw:3:1\): ZeroDivisionError: boom"):
         warned(RULES, caplog, providers=["kernel", "op"], strict=True)
 
 
@@ -287,12 +288,16 @@ def test_an_impl_whose_fake_kernel_raises(caplog: pytest.LogCaptureFixture) -> N
         lib.define("grown(Tensor x) -> Tensor")
         lib.impl("grown", lambda x: x.abs().exp(), "CPU")
         lib.impl("grown", fails, "Meta")
-        log, _ = warned(text, caplog, providers=["mine", "op"])
+        log, lines = warned(text, caplog, providers=["mine", "op"])
         assert [e.by for e in log.events if e.fired and e.rule == "grown"] == ["op", "op"], "the next serves"
-        log, _ = warned(text, caplog, providers=["mine"])
-        assert log.fired() == {"twice": 1}
+        assert lines == ["grown.mine (robust.rw:4:3) is off: ZeroDivisionError: boom"]
+        caplog.clear()
+        log, lines = warned(text, caplog, providers=["mine"])
+        assert log.fired() == {"twice": 1} and len(lines) == 1
         assert {e.reason for e in log.missed("grown")} == {"provider missing"}
         assert all("boom" in e.found for e in log.missed("grown"))
+        with pytest.raises(RuleFailure, match=r"^grown\.mine \(robust\.rw:4:3\): ZeroDivisionError: boom"):
+            warned(text, caplog, providers=["mine", "op"], strict=True)
 
 
 def fails(*args: Any, **kwargs: Any) -> Any:
@@ -304,12 +309,53 @@ class Listed:
         return fails
 
 
-def test_a_native_that_raises(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+NATIVE = 'native f(n: int) -> bool from "mylib:f"\n'
+RAISED = 'the native "mylib:f" raised ZeroDivisionError: boom'
+ASKED = {  # where a native is asked -> a text of rules that does, and the providers
+    "a rule": (RULES.replace("(size(x))\n", "(size(x)) requires f(D)\n"), ["op"], "robust.grown"),
+    "profit": (RULES.replace("(size(x))\n", "(size(x)) prefer f(D)\n"), ["op"], "robust.grown"),
+    "a form": (RULES.replace("= abs(x)\n", "= relu(x)\n  form other = abs(x)  when f(D)\n"), ["op"], "size.other"),
+    "a provider": (
+        RULES.replace("grow(size(x))\n", "grow(size(x))\n  impl mine  aten.abs(x)  when f(D)\n"),
+        ["mine"],
+        "grown.mine",
+    ),
+}
+
+
+@pytest.fixture
+def broken_native(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registered, "listed", lambda group: {"mylib:f": Listed()})
     registered.function.cache_clear()
-    text = 'native f(n: int) -> bool from "mylib:f"\n' + RULES.replace("(size(x))\n", "(size(x)) requires f(D)\n")
-    log, lines = warned(text, caplog, providers=["op"])
-    assert log.fired() == {"twice": 1}
-    assert {e.reason for e in log.missed("grown")} == {"guard unknown"}
-    assert len(lines) == 1 and "mylib:f" in lines[0] and "ZeroDivisionError: boom" in lines[0]
+    yield
     registered.function.cache_clear()
+
+
+@pytest.mark.usefixtures("broken_native")
+@pytest.mark.parametrize("where", ASKED)
+def test_a_native_that_raises(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    text, providers, name = ASKED[where]
+    log, lines = warned(NATIVE + text, caplog, providers=providers)
+    assert log.fired() == {"twice": 1}
+    assert len(lines) == 1 and lines[0].startswith(f"{name} (robust.rw:") and lines[0].endswith(f" is off: {RAISED}")
+    if where != "a form":  # without it nothing is a site
+        assert {e.found.removeprefix("mine: ") for e in log.missed("grown")} == {RAISED}
+    with pytest.raises(RuleFailure, match=rf"^{name} \(robust\.rw:\d+:\d+\): {RAISED}"):
+        warned(NATIVE + text, caplog, providers=providers, strict=True)
+
+
+@pytest.mark.usefixtures("broken_native")
+def test_a_native_that_raises_in_a_clean_up(caplog: pytest.LogCaptureFixture) -> None:
+    text = NATIVE + "rule same: reshape(x, x.shape) => x requires f(x.shape[0])\n"
+    text = "pack robust level O1 stage canonicalize\n" + text + RULES
+    b = Builder()
+    gm = b.done(b.call(aten.reshape.default, b.input("x", 4, 4), [4, 4]))
+    file, wrong = parse(text, "robust.rw")
+    assert not wrong
+    with caplog.at_level(logging.WARNING, "fxrewrite"), fxrewrite.record() as log:
+        fxrewrite.rewrite(copy_of(gm), [file])
+    (event,) = log.missed("same")
+    assert (event.reason, event.found) == ("rule failed", RAISED)
+    assert [r.getMessage() for r in caplog.records] == [f"robust.same (robust.rw:3:1) is off: {RAISED}"]
+    with pytest.raises(RuleFailure, match=r"robust\.same"):
+        fxrewrite.rewrite(copy_of(gm), [file], strict=True)

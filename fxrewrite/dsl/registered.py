@@ -50,27 +50,25 @@ def function(group: str, source: str) -> Callable[..., Any] | None:
     return found if callable(found) else None
 
 
+class NativeFailed(Exception):
+    """A native raised: it is another package's, and may raise anything."""
+
+
 def call(name: str, args: tuple[Any, ...]) -> Any:
-    """What a native says; UNKNOWN where it is not registered, says None, or raises.
+    """What a native says; UNKNOWN where it is not registered or says None. Raises NativeFailed where it raises.
 
     `name`: the `op` of an `Apply` of it. A tensor comes as the caller has it: `patterns.values.Value` of a graph,
     `torch.Tensor` of an evaluation. Lists are tuples, dtypes are `core.Dtype`.
     """
-    native = function(NATIVES, name.removeprefix(MARK))
+    source = name.removeprefix(MARK)
+    native = function(NATIVES, source)
     if native is None:
         return UNKNOWN
     try:
         found = native(*args)
-    except Exception as error:  # noqa: BLE001  it is another package's; unknown means no
-        _say_once(name.removeprefix(MARK), f"{type(error).__name__}: {error}".split("\n")[0])
-        return UNKNOWN
+    except Exception as error:
+        raise NativeFailed(f'the native "{source}" raised {type(error).__name__}: {error}') from error
     return UNKNOWN if found is None else found
-
-
-@cache
-def _say_once(source: str, said: str) -> None:
-    """A native is asked at every site."""
-    logger.warning('the native "%s" raised %s; its condition counts as unknown', source, said)
 
 
 def named(parts: Iterable[Any]) -> list[str]:

@@ -17,6 +17,7 @@ from torch.fx import Graph, Node
 from fxrewrite.dsl.core import UNKNOWN as UNKNOWN_TYPE
 from fxrewrite.dsl.core import Operand, Prim, RuleDef
 from fxrewrite.dsl.scalars import UNKNOWN
+from fxrewrite.lowering.failures import Failures, failed_event
 from fxrewrite.lowering.replace import Editor, Output, Plan, Refusal, dying, fire, returned
 from fxrewrite.patterns.dialect import CASTS, READERS, RESHAPES, TRANSPOSES, base
 from fxrewrite.patterns.events import Event, source_line
@@ -126,11 +127,13 @@ class Cleanup:
                 out.patterns[rule.left[0].op].append(pattern)  # type: ignore[union-attr]
         return out
 
-    def run(self, graph: Graph, editor: Callable[[Table], Editor], truth: Any, listening: bool) -> list[Event]:
-        """Clean up `graph` in place; the events of what fired."""
+    def run(
+        self, graph: Graph, editor: Callable[[Table], Editor], truth: Any, listening: bool, failures: Failures
+    ) -> list[Event]:
+        """Clean up `graph` in place; the events of what fired, and of the rules that failed."""
         if not self.patterns:
             return []
-        run = _Run(self, graph, editor, truth, listening)
+        run = _Run(self, graph, editor, truth, listening, failures)
         run.execute()
         return run.events
 
@@ -157,8 +160,12 @@ def _compiled(rule: RuleDef) -> Pattern:
 class _Run:
     """One graph."""
 
-    def __init__(self, cleanup: Cleanup, graph: Graph, editor: Callable[[Table], Editor], truth: Any, listening: bool):
+    def __init__(
+        self, cleanup: Cleanup, graph: Graph, editor: Callable[[Table], Editor], truth: Any, listening: bool,
+        failures: Failures,
+    ):  # fmt: skip
         self.cleanup, self.graph, self.truth, self.listening = cleanup, graph, truth, listening
+        self.failures = failures
         self.table = RawTable()
         self.editor = editor(self.table)
         self.events: list[Event] = []
@@ -179,10 +186,16 @@ class _Run:
 
     def _attempt(self, node: Node, value: Value) -> None:
         for pattern in self.cleanup.patterns.get(value.op, ()):
+            if pattern.name in self.failures.off:
+                continue
             self.solution = None
-            pattern.anchor(value, State(len(pattern.slots.index), self, value))
-            if self.solution is not None and self._fire(pattern, node, value):
-                return
+            try:
+                pattern.anchor(value, State(len(pattern.slots.index), self, value))
+                if self.solution is not None and self._fire(pattern, node, value):
+                    return
+            except Exception as error:  # noqa: BLE001 (whatever a rule raises, the compilation goes on without it)
+                found = self.failures.of_pattern(pattern, error)
+                self.events.append(failed_event(pattern.owner, node, found))
 
     def solved(self, pattern: Pattern, s: State) -> bool:
         """A left side matched: keep the bindings if every guard holds."""

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import define, evolve, field
 from torch.fx import Graph, Node
 
 from fxrewrite.dsl.check.terms import calls_of
@@ -24,28 +24,25 @@ from fxrewrite.lowering import detours
 from fxrewrite.lowering.cleanup import Cleanup
 from fxrewrite.lowering.config import Config, machine_facts, rule_status
 from fxrewrite.lowering.emit import Emitter
+from fxrewrite.lowering.failures import Failures, failed_event
 from fxrewrite.lowering.library import declared
 from fxrewrite.lowering.provide import provide
-from fxrewrite.lowering.providers import Providers, logger
+from fxrewrite.lowering.providers import Providers
 from fxrewrite.lowering.replace import LARGER, Editor, Plan, Refusal, fire, plan
 from fxrewrite.lowering.report import Fired, Report
 from fxrewrite.patterns import hosting
 from fxrewrite.patterns.events import Event, recording
-from fxrewrite.patterns.forms import Library, needed
+from fxrewrite.patterns.forms import Library, Pattern, needed
 from fxrewrite.patterns.groups import Groups
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.hints import tokens_hint
 from fxrewrite.patterns.near import near_misses
 from fxrewrite.patterns.snapshot import Snapshot, snapshot
 from fxrewrite.patterns.values import Value
-from fxrewrite.patterns.views import Found, Sweep
+from fxrewrite.patterns.views import Found, Sweep, node_of
 from fxrewrite.patterns.writers import Dialect, detect
 
 ROUNDS = 4  # how often losers get a second chance when a winner was refused
-
-
-class RuleFailure(Exception):
-    """A rule raised in strict mode."""
 
 
 @define(eq=False)
@@ -126,7 +123,9 @@ class Run:
     fake_mode: Any = field(init=False)
     fired: list[tuple[Found, str]] = field(factory=list)  # with the provider
     refused: dict[int, tuple[Found, Refusal]] = field(factory=dict)
-    broken: dict[str, Refusal] = field(factory=dict)  # a rule that failed -> how
+    failures: Failures = field(init=False)
+    providers: Providers = field(init=False)
+    failed: list[Event] = field(factory=list)  # of rules that raised while they were matched
     seconds: Counter[str] = field(factory=Counter)
     events: list[Event] = field(factory=list)
     near: list[Event] = field(factory=list)
@@ -140,10 +139,12 @@ class Run:
     def execute(self) -> None:
         """Clean up, read, match, fire, report."""
         start = time.perf_counter()
+        self.failures = Failures(self.engine.config.strict)
+        self.providers = evolve(self.engine.providers, failures=self.failures)
         truth = truth_of(self.graph)
         self.dialect, self.fake_mode = detect(self.graph), fake_mode(self.graph)
         cleaned = self.engine.cleanup.run(
-            self.graph, lambda table: self._editor(table, truth), truth, bool(recording())
+            self.graph, lambda table: self._editor(table, truth), truth, bool(recording()), self.failures
         )
         self._time("clean up", start)
         limit = len(self.graph.nodes)
@@ -153,7 +154,7 @@ class Run:
         provided = self._provide()
         self._time("rewrite", start)
         if recording():
-            self.events = [*cleaned, *self.told(), *provided]
+            self.events = [*cleaned, *self.failed, *self.told(), *provided]
         self._draw()
 
     def told(self) -> list[Event]:
@@ -167,7 +168,7 @@ class Run:
         first = not self.found
         start = time.perf_counter()
         self.sweep = Sweep(self.engine.library)
-        self.sweep.truth = truth
+        self.sweep.truth, self.sweep.off, self.sweep.failed = truth, self.failures.off, self._match_failed
         self.sweep.read(self.graph)
         start = self._time("read", start)
         self.sweep.match_rules()
@@ -210,7 +211,7 @@ class Run:
         if engine.config.level == "O0":
             return []
         return provide(
-            self.sweep.calls, engine.providers, lambda: self._editor(self.sweep.table, self.sweep.truth), self.written
+            self.sweep.calls, self.providers, lambda: self._editor(self.sweep.table, self.sweep.truth), self.written
         )
 
     # ---- fuse
@@ -253,6 +254,8 @@ class Run:
                 self.refused.pop(id(f), None)
             except Refusal as refusal:
                 self.refused.setdefault(id(f), (f, refusal))  # the first reason is that of the graph as it was
+            except Exception as error:  # noqa: BLE001 (whatever a rule raises, the compilation goes on without it)
+                self._failed(f, error)
         return plans
 
     def _falls(self, p: Plan) -> None:
@@ -326,25 +329,22 @@ class Run:
     def _fire(self, p: Plan | None) -> None:
         if p is None or self._is_off(p.found):
             return
-        rule = p.found.rule
         try:
             fresh = plan(p.found, self.sweep.table)
             self._write(fresh)
         except Refusal as refusal:
             self.refused[id(p.found)] = (p.found, refusal)
             if refusal.reason == "rule failed":
-                self._break(rule, refusal)
+                self._failed(p.found, refusal)
         except Exception as error:  # noqa: BLE001 (whatever a rule raises, the compilation goes on without it)
-            refusal = Refusal("rule failed", f"{type(error).__name__}: {error}".split("\n")[0])
-            self.refused[id(p.found)] = (p.found, refusal)
-            self._break(rule, refusal)
+            self._failed(p.found, error)
 
     def _write(self, p: Plan) -> None:
         editor = self._editor(self.sweep.table, self.sweep.truth)
         emitters: list[Emitter] = []
 
         def emit(editor: Editor, p: Plan) -> list[Any]:
-            emitters.append(Emitter(self.engine.program, self.engine.providers, editor, p))
+            emitters.append(Emitter(self.engine.program, self.providers, editor, p))
             return emitters[0].outputs()
 
         rule = p.found.rule
@@ -365,17 +365,21 @@ class Run:
 
     def _is_off(self, found: Found) -> bool:
         """Has the rule of a match failed before? Then it is refused for the same reason."""
-        refusal = self.broken.get(found.rule.full_name)
-        if refusal is not None:
-            self.refused.setdefault(id(found), (found, refusal))
-        return refusal is not None
+        said = self.failures.off.get(found.rule.full_name)
+        if said is not None:
+            self.refused.setdefault(id(found), (found, Refusal("rule failed", said)))
+        return said is not None
 
-    def _break(self, rule: RuleDef, refusal: Refusal) -> None:
-        if self.engine.config.strict:
-            raise RuleFailure(f"{rule.full_name} ({rule.span}): {refusal.found}") from refusal
-        if rule.full_name not in self.broken:
-            self.broken[rule.full_name] = refusal
-            logger.warning("%s (%s) is off: %s", rule.full_name, rule.span, refusal.found)
+    def _failed(self, found: Found, error: Exception) -> None:
+        """The rule of a match raised."""
+        said = self.failures.note(found.rule.full_name, found.rule.span, error)
+        self.refused[id(found)] = (found, Refusal("rule failed", said))
+
+    def _match_failed(self, pattern: Pattern, value: Value, error: Exception) -> None:
+        """A rule, or a form, raised while it was matched at a value."""
+        said = self.failures.of_pattern(pattern, error)
+        if isinstance(pattern.owner, RuleDef):
+            self.failed.append(failed_event(pattern.owner, node_of(value), said))
 
 
 def _names(nodes: Iterable[Node]) -> tuple[str, ...]:

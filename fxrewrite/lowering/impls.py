@@ -11,7 +11,7 @@ from attrs import frozen
 from torch.fx import Node
 
 from fxrewrite.dsl.core import Case, Dtype, OneOf, OpDef, Prim, Program, Taken, TorchCall, Wild
-from fxrewrite.dsl.evaluate import Bindings, Buffer, Overwritten, bind, case_holds, evaluate_terms
+from fxrewrite.dsl.evaluate import Bindings, Buffer, EvaluationError, Overwritten, bind, case_holds, evaluate_terms
 from fxrewrite.dsl.scalars import UNKNOWN, holds
 from fxrewrite.dsl.wording import said, text, with_values
 from fxrewrite.lowering.layouts import stored_shape, strides
@@ -99,7 +99,8 @@ def write(case: Case, site: Site) -> list[Any]:
     """Write a spelling and give a node (or a list of nodes) for each result.
 
     Raises NotServed, the graph as it was, where its pins or guards do not hold, an argument cannot be given, or a
-    result has another type than the op declares.
+    result has another type than the op declares. What else its fake kernel or a native raises passes, the graph as it
+    was.
     """
     made, cursor = len(site.editor.made), site.editor.cursor
     try:
@@ -112,12 +113,12 @@ def write(case: Case, site: Site) -> list[Any]:
         for result, declared, type_ in zip(results, site.op.results, site.types, strict=True):
             _fits(result, declared.name, type_)
         return results
-    except NotServed:
+    except EvaluationError as error:
+        site.editor.undo(made, cursor)
+        raise NotServed(str(error)) from error
+    except Exception:
         site.editor.undo(made, cursor)
         raise
-    except Exception as error:
-        site.editor.undo(made, cursor)
-        raise NotServed(f"{error}".split("\n")[0] or type(error).__name__) from error
 
 
 def _listed(result: Any) -> Any:

@@ -63,7 +63,7 @@ class _Call:
             return Event(None, name, self.node.name, False, reason, found=found, source=source)
         except Exception as error:  # noqa: BLE001 (a kernel or an impl may raise anything; the call then stays)
             self.editor.undo()
-            said = f"{type(error).__name__}: {error}".split("\n")[0]
+            said = self.providers.failures.note(name, self.declared.op.span, error)
             return Event(None, name, self.node.name, False, "rule failed", found=said, source=source)
         if by == "op":
             return None

@@ -19,6 +19,7 @@ from fxrewrite.dsl.check.problem import closest
 from fxrewrite.dsl.check.terms import calls_of
 from fxrewrite.dsl.core import Case, OpDef, Program
 from fxrewrite.lowering import library
+from fxrewrite.lowering.failures import Failures
 from fxrewrite.lowering.impls import NotServed, can_provide, missing_op
 from fxrewrite.lowering.replace import Refusal
 from fxrewrite.patterns.hints import providers_hint, relaxed_hint
@@ -91,12 +92,15 @@ def without_meaning(program: Program, op: OpDef) -> str | None:
 
 @define
 class Providers:
-    """The user's list, resolved against a program. `facts`: `sm`, `rocm`, `world`."""
+    """The user's list, resolved against a program. `facts`: `sm`, `rocm`, `world`. `failures`: an `impl` that raised is
+    off for the graph that they are of.
+    """
 
     program: Program
     names: Sequence[str] = DEFAULT
     allow_relaxed: bool = False
     facts: Mapping[str, Any] = field(factory=dict)
+    failures: Failures = field(factory=Failures)
 
     def choose(self, op: OpDef, device: str, write: Callable[[Case], list[Any]]) -> Provider:
         """The provider of a call. `write` puts an impl into the graph, or raises NotServed, the graph as it was.
@@ -137,7 +141,15 @@ class Providers:
             raise NotServed(f"{op.name} has no impl of this name")
         if relaxed(case) and not self.allow_relaxed:
             raise NotServed("its contract is relaxed", relaxed_hint())
-        return write(case)
+        provider = f"{op.name}.{name}"
+        if provider in self.failures.off:
+            raise NotServed(self.failures.off[provider])
+        try:
+            return write(case)
+        except NotServed:
+            raise
+        except Exception as error:
+            raise NotServed(self.failures.note(provider, case.span, error)) from error
 
 
 # ---- what can be said without a site

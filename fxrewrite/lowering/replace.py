@@ -463,7 +463,8 @@ class Editor:
 def fire(p: Plan, editor: Editor, emit: Callable[[Editor, Plan], list[Any]], mark: dict[str, Any]) -> None:
     """Carry out a plan. `emit` writes the right side and returns a node (or a list of nodes) for each output.
 
-    Raises Refusal, the graph as it was, where an output would differ in dtype, shape, device or strides.
+    Raises Refusal, the graph as it was, where an output would differ in dtype, shape, device or strides; and whatever
+    `emit` raises, the graph as it was.
     """
     after_inputs = p.last is None or p.last.op in ("placeholder", "get_attr")
     editor.cursor = min(o.node for o in p.outputs).prev if after_inputs else p.last
@@ -474,12 +475,9 @@ def fire(p: Plan, editor: Editor, emit: Callable[[Editor, Plan], list[Any]], mar
             if not o.node.users.keys() <= p.dead:  # else nobody sees it
                 compatible(o.node, new, editor.truth)
                 _unaliased(o.node, new, editor)
-    except Refusal:
+    except Exception:
         editor.undo()
         raise
-    except Exception as error:
-        editor.undo()
-        raise Refusal("rule failed", f"{type(error).__name__}: {error}".split("\n")[0]) from error
     _move(p, editor)
     _substitute(p, editor, pairs, mark)
 

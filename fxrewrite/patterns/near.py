@@ -39,6 +39,8 @@ def near_misses(sweep: Sweep, library: Library) -> list[Event]:
                     sites.setdefault(name, []).append(v)
     events: list[Event] = []
     for pattern in library.patterns.values():
+        if pattern.name in sweep.off:
+            continue
         rule: RuleDef = pattern.owner
         ops = chain(pattern.normal(rule.left[0]))
         if not ops:
@@ -139,7 +141,7 @@ def _closest_form(sweep: Sweep, trace: Trace) -> str:
             if root != v.root.op and root.removeprefix("@") not in v.views:
                 continue
             for pattern in patterns:
-                if pattern.owner.name == name:
+                if pattern.owner.name == name and pattern.name not in sweep.off:
                     inner = Trace()
                     pattern.anchor(v, State(len(pattern.slots.index), sweep, v, inner))
                     if inner.depth > 0 and (best is None or inner.depth > best.depth):

@@ -6,6 +6,7 @@ operands, so nested ops need one sweep, and several views of one value coexist. 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -69,7 +70,8 @@ class Found:
 class Sweep:
     """One pass over a graph. `table`: its values. `found`: the matches of rules, in the order of their anchors.
 
-    `truth` decides symbolic conditions for the whole range of sizes.
+    `truth` decides symbolic conditions for the whole range of sizes. `off`: patterns that take no part, by name;
+    `failed` is told of one that raises.
     """
 
     def __init__(self, library: Library):
@@ -82,6 +84,8 @@ class Sweep:
         self.found: list[Found] = []
         self.anchors: set[tuple[Any, ...]] = set()
         self.truth: Any = None
+        self.off: Mapping[str, str] = {}
+        self.failed: Callable[[Pattern, Value, Exception], None] | None = None
         self.calls: list[tuple[torch.fx.Node, Declared]] = []  # of declared ops, in order
         self._users: dict[Value, list[Value]] | None = None
         self._depth = 0  # of values that are made while forms are matched on others
@@ -114,8 +118,10 @@ class Sweep:
     def _visit(self, v: Value) -> None:
         if self._depth < MAX_MADE:
             self._depth += 1
-            self._under(self.library.index, v)
-            self._depth -= 1
+            try:
+                self._under(self.library.index, v)
+            finally:
+                self._depth -= 1
 
     def _under(self, index: dict[tuple[str, str | None], list[Pattern]], v: Value) -> None:
         """Patterns that begin at a primitive, and of these only those whose operands can be what they need."""
@@ -150,7 +156,14 @@ class Sweep:
 
     def attempt(self, pattern: Pattern, v: Value) -> None:
         """Match one pattern at one value; solutions go to `emit_view` or `emit_match`."""
-        pattern.anchor(v, State(len(pattern.slots.index), self, v))
+        if pattern.name in self.off:
+            return
+        try:
+            pattern.anchor(v, State(len(pattern.slots.index), self, v))
+        except Exception as error:
+            if self.failed is None:
+                raise
+            self.failed(pattern, v, error)
 
     def _over(self, index: dict[tuple[str, str | None], list[Pattern]], name: str, v: Value) -> None:
         """Patterns rooted at a declared op, and of these only those whose first operand is what they need."""
@@ -270,7 +283,7 @@ class Sweep:
         return False
 
     def _add_match(self, pattern: Pattern, s: State, outputs: list[Any]) -> None:
-        if any(_node_of(v) is not None for v in outputs[: pattern.first]):
+        if any(node_of(v) is not None for v in outputs[: pattern.first]):
             return  # the pattern that begins at what is alive has found it
         index = pattern.slots.index
         bindings = {n: s.v[at] for n, at in index.items() if isinstance(n, str) and s.v[at] is not UNSET}
@@ -289,7 +302,7 @@ class Sweep:
         first = first[0] if isinstance(first, list) else first
         self.found.append(
             Found(
-                pattern.owner, _node_of(first), pattern, bindings, tuple(outputs), tuple(n for n, _ in kept), views,
+                pattern.owner, node_of(first), pattern, bindings, tuple(outputs), tuple(n for n, _ in kept), views,
                 tuple(t for _, t in kept),
             )
         )  # fmt: skip
@@ -380,7 +393,7 @@ class Sweep:
         )  # fmt: skip
 
 
-def _node_of(value: Value) -> torch.fx.Node | None:
+def node_of(value: Value) -> torch.fx.Node | None:
     """The first node of a value, or of what it is a reshape of."""
     source: Value | None = value
     while source is not None:
@@ -399,4 +412,4 @@ def _hashable(x: Any) -> Any:
     return tuple(x) if isinstance(x, list) else x
 
 
-__all__ = ["Found", "Sweep", "View"]
+__all__ = ["Found", "Sweep", "View", "node_of"]

@@ -23,7 +23,7 @@ from torch._inductor.utils import fresh_cache
 import fxrewrite
 from capture import make_fx_graph, post_grad_graphs
 from fxrewrite.lowering.emit import Emitter
-from fxrewrite.lowering.engine import RuleFailure
+from fxrewrite.lowering.failures import RuleFailure
 from graph_checks import written_nodes
 from inductor_holes import (
     NORM_QUANT,
