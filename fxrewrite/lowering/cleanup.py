@@ -18,7 +18,7 @@ from fxrewrite.dsl.core import UNKNOWN as UNKNOWN_TYPE
 from fxrewrite.dsl.core import Operand, Prim, RuleDef
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.lowering.failures import Failures, failed_event
-from fxrewrite.lowering.replace import Editor, Output, Plan, Refusal, dying, fire, returned
+from fxrewrite.lowering.replace import Allows, Editor, Output, Plan, Refusal, dying, fire, returned
 from fxrewrite.patterns.dialect import CASTS, READERS, RESHAPES, TRANSPOSES, base
 from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import MissingOp, Off, Pattern, compile_pattern
@@ -128,12 +128,13 @@ class Cleanup:
         return out
 
     def run(
-        self, graph: Graph, editor: Callable[[Table], Editor], truth: Any, listening: bool, failures: Failures
-    ) -> list[Event]:
-        """Clean up `graph` in place; the events of what fired, and of the rules that failed."""
+        self, graph: Graph, editor: Callable[[Table], Editor], truth: Any, listening: bool, failures: Failures,
+        allows: Allows | None = None,
+    ) -> list[Event]:  # fmt: skip
+        """Clean up `graph` in place, where `allows` allows it; events of what fired, and of rules that failed."""
         if not self.patterns:
             return []
-        run = _Run(self, graph, editor, truth, listening, failures)
+        run = _Run(self, graph, editor, truth, listening, failures, allows)
         run.execute()
         return run.events
 
@@ -162,10 +163,10 @@ class _Run:
 
     def __init__(
         self, cleanup: Cleanup, graph: Graph, editor: Callable[[Table], Editor], truth: Any, listening: bool,
-        failures: Failures,
+        failures: Failures, allows: Allows | None,
     ):  # fmt: skip
         self.cleanup, self.graph, self.truth, self.listening = cleanup, graph, truth, listening
-        self.failures = failures
+        self.failures, self.allows = failures, allows
         self.table = RawTable()
         self.editor = editor(self.table)
         self.events: list[Event] = []
@@ -233,6 +234,8 @@ class _Run:
         if owner is not node and all(memory(c) is not owner for c in captures) and returned(node):
             return False  # outputs that shared memory would no longer
         plan = Plan(found, [Output(0, None, node, value)], dying({node}, set(captures)), captures, None)
+        if self.allows is not None and not self.allows(plan):
+            return False
         plan.last = node.prev  # the replacement stands where the node stood
         try:
             fire(

@@ -28,7 +28,7 @@ from fxrewrite.lowering.failures import Failures, failed_event
 from fxrewrite.lowering.library import declared
 from fxrewrite.lowering.provide import provide
 from fxrewrite.lowering.providers import Providers
-from fxrewrite.lowering.replace import LARGER, Editor, Plan, Refusal, fire, plan
+from fxrewrite.lowering.replace import LARGER, Allows, Editor, Plan, Refusal, fire, plan
 from fxrewrite.lowering.report import Fired, Report
 from fxrewrite.patterns import hosting
 from fxrewrite.patterns.events import Event, recording
@@ -81,9 +81,9 @@ class Engine:
         feeding = feeding_rules(program, active)
         return cls(program, config, library, cleanup, {r.full_name: r for r in on}, providers, seconds, feeding)
 
-    def run(self, graph: Graph) -> Run:
-        """Rewrite `graph` in place."""
-        run = Run(self, graph)
+    def run(self, graph: Graph, allows: Allows | None = None) -> Run:
+        """Rewrite `graph` in place; with `allows`, only at the sites that it allows."""
+        run = Run(self, graph, allows)
         with no_collection(), deep_terms():
             run.execute()
         return run
@@ -118,6 +118,7 @@ class Run:
 
     engine: Engine
     graph: Graph
+    allows: Allows | None = None
     sweep: Sweep = field(init=False)
     dialect: Dialect = field(init=False)
     fake_mode: Any = field(init=False)
@@ -144,7 +145,7 @@ class Run:
         truth = truth_of(self.graph)
         self.dialect, self.fake_mode = detect(self.graph), fake_mode(self.graph)
         cleaned = self.engine.cleanup.run(
-            self.graph, lambda table: self._editor(table, truth), truth, bool(recording()), self.failures
+            self.graph, lambda table: self._editor(table, truth), truth, bool(recording()), self.failures, self.allows
         )
         self._time("clean up", start)
         limit = len(self.graph.nodes)
@@ -246,6 +247,8 @@ class Run:
             try:
                 self._profitable(f)
                 p = plan(f, self.sweep.table)
+                if self.allows is not None and not self.allows(p):
+                    continue
                 winner = next((ours[n] for n in p.dead if n in ours), None)
                 if winner is not None:
                     raise Refusal("eaten by", winner)  # what it wrote in place of the site is not taken from it

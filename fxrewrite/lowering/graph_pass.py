@@ -24,6 +24,7 @@ from fxrewrite.lowering.config import Config
 from fxrewrite.lowering.engine import Engine, Run
 from fxrewrite.lowering.off import off_events
 from fxrewrite.lowering.providers import registered_kernels
+from fxrewrite.lowering.replace import Allows
 from fxrewrite.patterns.events import recording
 from fxrewrite.patterns.forms import Off
 from fxrewrite.patterns.groups import groups_of_torch
@@ -48,13 +49,13 @@ class RewritePass(CustomGraphPass):
         """Rewrite `graph` in place. An error stops it, with a line in the log; strict mode raises it."""
         self.rewrite(graph)
 
-    def rewrite(self, graph: Graph) -> Run | None:
-        """The same, and what was done; None where an error stopped it."""
+    def rewrite(self, graph: Graph, allows: Allows | None = None) -> Run | None:
+        """The same, with `allows` at the sites that it allows, and what was done; None where an error stopped it."""
         self.calls += 1
         for log in recording():
             log.waiting.discard(id(self))
         try:
-            run = self.engine.run(graph)
+            run = self.engine.run(graph, allows)
         except Exception as error:
             if self.engine.config.strict:
                 raise

@@ -83,6 +83,9 @@ class Plan:
         return min((o.node for o in self.outputs if o.index == 0), default=self.outputs[0].node)
 
 
+Allows = Callable[[Plan], bool]  # may a plan take part? Asked before those that fire are chosen
+
+
 def live(value: Value) -> list[Node]:
     """The nodes of a value that are still in the graph."""
     return [n for n in value.nodes if not n._erased]
