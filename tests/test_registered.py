@@ -141,9 +141,15 @@ def broken(n: int) -> bool:
     raise ValueError(n)
 
 
+def test_what_raises_passes(listing: dict[str, Any]) -> None:
+    listing["mylib:f"] = Listed("mylib:f", broken)
+    with pytest.raises(registered.NativeFailed, match='^the native "mylib:f" raised ValueError: 3$'):
+        SiteEnv(lambda name: None).holds(Apply("native:mylib:f", (Lit(3),)))
+
+
 @pytest.mark.parametrize(
     ("found", "warns"),
-    [(ImportError("no such module"), True), (broken, True), (lambda n: None, False), ("no function", False)],
+    [(ImportError("no such module"), True), (lambda n: None, False), ("no function", False)],
 )
 def test_what_fails_is_unknown(
     listing: dict[str, Any], found: Any, warns: bool, caplog: pytest.LogCaptureFixture

@@ -167,11 +167,12 @@ def test_C5(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with op("codes(Tensor x, Tensor w, float eps) -> (Tensor, Tensor)", fails, fails):
         mine = f"{NORM_QUANT}  impl mine(smin=1e-12)  holes.codes(x, w, eps)\n"
-        event = missed(ours(mine, gm, providers=["mine"]))
+        event = missed(ours(mine, gm, providers=["mine"], strict=False))
         assert event.reason == "provider missing"
         assert "mine" in event.found
         assert event.span is not None and event.span.line == 1
-        assert ours(mine, gm, providers=["mine", "op"]).fired == {"norm_quant": 1}, "the next provider serves it"
+        done = ours(mine, gm, providers=["mine", "op"], strict=False)
+        assert done.fired == {"norm_quant": 1}, "the next provider serves it"
     monkeypatch.setattr(Emitter, "outputs", fails)
     two = make_fx_graph(lambda x, w: (norm_quant(x, w), norm_quant(x + x, w)), ROWS)
     done = ours(NORM_QUANT, two, strict=False)
