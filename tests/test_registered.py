@@ -143,7 +143,7 @@ def broken(n: int) -> bool:
 
 def test_what_raises_passes(listing: dict[str, Any]) -> None:
     listing["mylib:f"] = Listed("mylib:f", broken)
-    with pytest.raises(registered.NativeFailed, match='^the native "mylib:f" raised ValueError: 3$'):
+    with pytest.raises(registered.NativeFailed, match=r'^the native "mylib:f" raised ValueError: 3$'):
         SiteEnv(lambda name: None).holds(Apply("native:mylib:f", (Lit(3),)))
 
 
