@@ -6,6 +6,10 @@
 Whatever judges or breaks a definition (sets of admissible values, simulated kernels, mutants, scripts) walks these
 steps. A step on 16-bit values is three: widen, compute in f32, round. So `to` steps are exactly the declared roundings,
 and arithmetic is in f32 or on integers. Equal steps are one.
+
+A sum over n ranks is one step, `psum`, whose n arguments are what the ranks have, in rank order and not widened: all of
+the dtype and shape of the result, which every rank reads. It is a sum in any order, of which each partial sum is kept
+or rounded to that dtype (`rank_sums.py`). What else mixes ranks is `slice` and `cat` (`world.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from fxrewrite.dsl.syntax import Span
 from fxrewrite.lowering.eager import Torch
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.patterns.values import LOW
+from fxrewrite.verify.rank_sums import in_order
+from fxrewrite.verify.spelling import spelled_call
 
 ROUNDED = frozenset(
     "exp exp2 log log1p log2 sqrt rsqrt reciprocal sigmoid tanh erf add sub mul div fdiv mean sum var matmul".split()
@@ -41,6 +47,7 @@ class Step:
     """One primitive of `core.PRIMITIVES`, or a torch op or `ref` that has no meaning but its own (`opaque`).
 
     `args`: slots, numbers, or None; `params` as `Algebra.primitive` has them. `dtype` and `shape` are of the result.
+    `text`: an opaque step as Python, `{0}` being its first slot.
     """
 
     op: str
@@ -49,6 +56,7 @@ class Step:
     dtype: str
     shape: tuple[int, ...]
     opaque: Callable[[Sequence[Any]], Tensor] | None = field(default=None, eq=False, repr=False)
+    text: str = field(default="", eq=False, repr=False)
     span: Span | None = field(default=None, eq=False, repr=False)
 
 
@@ -136,6 +144,17 @@ class Recorder(Algebra):
         rounded = torch.result_type(*given) if op in BINARY and len(given) == 2 else low[0].dtype
         return self.cast(found, rounded, term.span)
 
+    def sum_of_ranks(self, parts: Sequence[Recorded], span: Span | None) -> Recorded:
+        """The sum of what each rank has, one step; of one rank, what it has."""
+        if len(parts) == 1:
+            return parts[0]
+        slots = tuple(Slot(p.slot) for p in parts)
+        key = ("psum", slots)
+        if key not in self.known:
+            made = in_order([p.tensor for p in parts])
+            self.known[key] = self._keep(Step("psum", slots, (), _name(made), tuple(made.shape), span=span), made)
+        return self.known[key]
+
     def cast(self, value: Recorded, dtype: torch.dtype, span: Span | None) -> Recorded:
         """The value in a dtype, itself where it has it."""
         return value if value.tensor.dtype == dtype else self.add("to", [value], [Dtype(NAMES[dtype])], span)
@@ -184,9 +203,16 @@ class Recorder(Algebra):
         found: list[Recorded] = []
         _collect([list(args), dict(kwargs)], found)
         returned, written = call([f.tensor for f in found])
+        spelled = spelled_call(op, args, kwargs)
         return (
-            [self._opaque(op, found, made, lambda ts, i=i: call(ts)[0][i]) for i, made in enumerate(returned)],
-            {slot: self._opaque(op, found, made, lambda ts, s=slot: call(ts)[1][s]) for slot, made in written.items()},
+            [
+                self._opaque(op, found, made, lambda ts, i=i: call(ts)[0][i], spelled(i if len(returned) > 1 else None))
+                for i, made in enumerate(returned)
+            ],
+            {
+                slot: self._opaque(op, found, made, lambda ts, s=slot: call(ts)[1][s], spelled(slot, written=True))
+                for slot, made in written.items()
+            },
         )
 
     def reference(self, op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:
@@ -200,11 +226,13 @@ class Recorder(Algebra):
         made = call([f.tensor for f in found])
         return [self._opaque(op.name, found, m, lambda ts, i=i: call(ts)[i]) for i, m in enumerate(made)]
 
-    def _opaque(self, op: str, args: Sequence[Recorded], made: Any, call: Callable[[Sequence[Any]], Tensor]) -> Any:
+    def _opaque(
+        self, op: str, args: Sequence[Recorded], made: Any, call: Callable[[Sequence[Any]], Tensor], text: str = ""
+    ) -> Any:
         if not isinstance(made, Tensor):
             return made
         slots = tuple(Slot(a.slot) for a in args)
-        return self._keep(Step(op, slots, (), _name(made), tuple(made.shape), opaque=call), made)
+        return self._keep(Step(op, slots, (), _name(made), tuple(made.shape), opaque=call, text=text), made)
 
 
 def record(definition: Callable[[Recorder, Sequence[Any]], Mapping[str, Any]], operands: Sequence[Any]) -> Recording:
