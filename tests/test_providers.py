@@ -18,10 +18,10 @@ from fxrewrite.dsl.core import Dtype
 from fxrewrite.dsl.evaluate import Buffer
 from fxrewrite.dsl.parse import parse
 from fxrewrite.lowering.config import load_program, make_config
+from fxrewrite.lowering.editor import Editor
 from fxrewrite.lowering.engine import fake_mode
 from fxrewrite.lowering.impls import Nodes, NotServed, as_written
 from fxrewrite.lowering.providers import candidates, unknown_names
-from fxrewrite.lowering.replace import Editor
 from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.values import Table, dims_of
 from fxrewrite.patterns.writers import INDUCTOR

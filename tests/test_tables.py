@@ -12,7 +12,7 @@ from torch.fx import Graph, Node
 from fxrewrite.dsl.check.builtins import BUILTINS
 from fxrewrite.dsl.core import PRIMITIVES, UNARY
 from fxrewrite.lowering import eager
-from fxrewrite.lowering.replace import Editor
+from fxrewrite.lowering.editor import Editor
 from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.values import Table, Value
 from fxrewrite.patterns.writers import CORE, INDUCTOR, NOT_WRITTEN, TRAINING, WRITERS, Dialect

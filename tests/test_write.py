@@ -16,8 +16,8 @@ from fxrewrite import ops
 from fxrewrite.dsl.core import BINARY, UNARY, Dtype, OpDef, Prim, TensorType
 from fxrewrite.dsl.evaluate import evaluate
 from fxrewrite.lowering.eager import PRIMITIVES, TensorNumber, Torch
+from fxrewrite.lowering.editor import Editor
 from fxrewrite.lowering.layouts import strides
-from fxrewrite.lowering.replace import Editor
 from fxrewrite.lowering.write import NodeNumber, Primitives, write_definition
 from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.values import Table

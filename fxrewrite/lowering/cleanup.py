@@ -17,8 +17,10 @@ from torch.fx import Graph, Node
 from fxrewrite.dsl.core import UNKNOWN as UNKNOWN_TYPE
 from fxrewrite.dsl.core import Operand, Prim, RuleDef
 from fxrewrite.dsl.scalars import UNKNOWN
+from fxrewrite.lowering.editor import Editor
 from fxrewrite.lowering.failures import Failures, failed_event
-from fxrewrite.lowering.replace import Allows, Editor, Output, Plan, Refusal, dying, fire, returned
+from fxrewrite.lowering.plan import Allows, Output, Plan, Refusal, dying
+from fxrewrite.lowering.replace import fire
 from fxrewrite.patterns.dialect import CASTS, READERS, RESHAPES, TRANSPOSES, base
 from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import MissingOp, Off, Pattern, compile_pattern
@@ -29,7 +31,7 @@ from fxrewrite.patterns.state import State, lookup
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of, size
 from fxrewrite.patterns.views import Found
 from fxrewrite.patterns.writers import WRITERS
-from fxrewrite.patterns.writes import Writes, memory, shares_memory
+from fxrewrite.patterns.writes import Writes, memory, returned, shares_memory
 
 aten = torch.ops.aten
 PRIMS = ("reshape", "expand", "permute", "slice", "slice_scatter", "to", "clone")  # what clean-up looks at

@@ -15,7 +15,9 @@ import torch
 from attrs import define, field
 from torch.fx import Node
 
-from fxrewrite.lowering.replace import COPIED, Editor, Refusal, compatible, idle
+from fxrewrite.lowering.editor import COPIED, Editor
+from fxrewrite.lowering.plan import Refusal, idle
+from fxrewrite.lowering.replace import compatible
 from fxrewrite.patterns.dialect import LIST_READERS, VIEWS
 from fxrewrite.patterns.functionalized import FUNCTIONALIZED, Place, places
 from fxrewrite.patterns.values import Value

@@ -33,10 +33,11 @@ from fxrewrite.dsl.evaluate import Buffer, EvaluationError, Overwritten, evaluat
 from fxrewrite.dsl.scalars import UNKNOWN, sizes, value
 from fxrewrite.dsl.wording import said
 from fxrewrite.lowering.eager import Torch
+from fxrewrite.lowering.editor import Editor
 from fxrewrite.lowering.impls import Nodes, NotServed, Site, write
 from fxrewrite.lowering.layouts import strides
+from fxrewrite.lowering.plan import Plan, Refusal
 from fxrewrite.lowering.providers import Provider, Providers
-from fxrewrite.lowering.replace import Editor, Plan, Refusal
 from fxrewrite.lowering.types import ResultType, result_types
 from fxrewrite.patterns.dtypes import to_core
 from fxrewrite.patterns.forms import MissingOp

@@ -23,12 +23,14 @@ from fxrewrite.dsl.wording import said
 from fxrewrite.lowering import detours
 from fxrewrite.lowering.cleanup import Cleanup
 from fxrewrite.lowering.config import Config, machine_facts, rule_status
+from fxrewrite.lowering.editor import Editor
 from fxrewrite.lowering.emit import Emitter
 from fxrewrite.lowering.failures import Failures, failed_event
 from fxrewrite.lowering.library import declared
+from fxrewrite.lowering.plan import LARGER, Allows, Plan, Refusal, plan
 from fxrewrite.lowering.provide import provide
 from fxrewrite.lowering.providers import Providers
-from fxrewrite.lowering.replace import LARGER, Allows, Editor, Plan, Refusal, fire, plan
+from fxrewrite.lowering.replace import fire
 from fxrewrite.lowering.report import Fired, Report
 from fxrewrite.patterns import hosting
 from fxrewrite.patterns.events import Event, recording

@@ -12,7 +12,7 @@ from torch.fx import Node
 from fxrewrite.dsl.core import OpDef, RuleDef
 from fxrewrite.dsl.registered import NativeFailed
 from fxrewrite.dsl.syntax import Span
-from fxrewrite.lowering.replace import Refusal
+from fxrewrite.lowering.plan import Refusal
 from fxrewrite.patterns.events import Event, source_line
 from fxrewrite.patterns.forms import Pattern
 

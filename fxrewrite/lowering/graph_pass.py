@@ -23,8 +23,8 @@ from fxrewrite.lowering import library
 from fxrewrite.lowering.config import Config
 from fxrewrite.lowering.engine import Engine, Run
 from fxrewrite.lowering.off import off_events
+from fxrewrite.lowering.plan import Allows
 from fxrewrite.lowering.providers import registered_kernels
-from fxrewrite.lowering.replace import Allows
 from fxrewrite.patterns.events import recording
 from fxrewrite.patterns.forms import Off
 from fxrewrite.patterns.groups import groups_of_torch

@@ -14,8 +14,8 @@ from fxrewrite.dsl.core import Case, Dtype, OneOf, OpDef, Prim, Program, Taken, 
 from fxrewrite.dsl.evaluate import Bindings, Buffer, EvaluationError, Overwritten, bind, case_holds, evaluate_terms
 from fxrewrite.dsl.scalars import UNKNOWN, holds
 from fxrewrite.dsl.wording import said, text, with_values
+from fxrewrite.lowering.editor import Editor
 from fxrewrite.lowering.layouts import stored_shape, strides
-from fxrewrite.lowering.replace import Editor
 from fxrewrite.lowering.types import ResultType
 from fxrewrite.lowering.write import Primitives
 from fxrewrite.patterns.dtypes import DTYPES, NAMES

@@ -13,11 +13,13 @@ from torch.fx import Node
 
 from fxrewrite.dsl.core import OpDef, Ref
 from fxrewrite.dsl.evaluate import EvaluationError
+from fxrewrite.lowering.editor import Editor
 from fxrewrite.lowering.impls import Site
 from fxrewrite.lowering.impls import write as write_impl
 from fxrewrite.lowering.layouts import UnknownLayout
+from fxrewrite.lowering.plan import Refusal
 from fxrewrite.lowering.providers import KEPT, Providers
-from fxrewrite.lowering.replace import Editor, Refusal, compatible
+from fxrewrite.lowering.replace import compatible
 from fxrewrite.lowering.types import ResultType
 from fxrewrite.lowering.write import write_definition
 from fxrewrite.patterns.calls import Declared, arguments_of

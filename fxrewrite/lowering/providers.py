@@ -21,7 +21,7 @@ from fxrewrite.dsl.core import Case, OpDef, Program
 from fxrewrite.lowering import library
 from fxrewrite.lowering.failures import Failures
 from fxrewrite.lowering.impls import NotServed, can_provide, missing_op
-from fxrewrite.lowering.replace import Refusal
+from fxrewrite.lowering.plan import Refusal
 from fxrewrite.patterns.hints import providers_hint, relaxed_hint
 
 logger = logging.getLogger("fxrewrite")

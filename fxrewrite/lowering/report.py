@@ -8,7 +8,7 @@ from attrs import field, frozen
 from torch.fx import Node
 
 from fxrewrite.dsl.core import Program, RuleDef, span_of
-from fxrewrite.lowering.replace import LARGER, Refusal
+from fxrewrite.lowering.plan import LARGER, Refusal
 from fxrewrite.patterns.events import COMPLETE, Event, source_line
 from fxrewrite.patterns.hints import keep_hint, switch_hint
 from fxrewrite.patterns.views import Found

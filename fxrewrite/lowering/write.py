@@ -20,8 +20,8 @@ from fxrewrite.dsl import registered
 from fxrewrite.dsl.core import BINARY, Dtype, OpDef, Prim, Program, Ref, ResultInfo
 from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, Bindings, EvaluationError, bind, evaluate_bound
 from fxrewrite.dsl.scalars import FIT
+from fxrewrite.lowering.editor import Editor
 from fxrewrite.lowering.layouts import TMA_ROWS, strides
-from fxrewrite.lowering.replace import Editor
 from fxrewrite.patterns.arguments import number_of
 from fxrewrite.patterns.dialect import base
 from fxrewrite.patterns.dtypes import DTYPES, NAMES, to_core
