@@ -20,6 +20,8 @@ VERBS: dict[str, str] = {
     "fmt": "Lay out files of rules in the canonical way.",
     "apply": "Rewrite an exported program and report each site.",
     "explain": "Say for one rule where it fires in a program, and why not elsewhere.",
+    "expect": "Hold what fires in programs against the counts that a file pins.",
+    "verify": "Prove rules, forms and providers on hostile inputs.",
     "packs": "Show what is on and why, and the providers of this machine.",
     "draft": "Write the .rw text of a Python function's graph, as a start for an author.",
     "demo": "Compile four models with the rules and account for every site.",

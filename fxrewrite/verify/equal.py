@@ -1,0 +1,172 @@
+"""The check `equal`: a claim on hostile inputs. What one side writes must be what the other side admits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from time import perf_counter
+from typing import Any
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from fxrewrite.dsl.core import Contract
+from fxrewrite.dsl.evaluate import EvaluationError
+from fxrewrite.verify.claims import Claim, NotThisCase
+from fxrewrite.verify.findings import Counts, Finding
+from fxrewrite.verify.judge import NoMeaning, Verdict, judge
+from fxrewrite.verify.straight import Recording, record
+from fxrewrite.verify.strategies import Given
+
+CODES = {"rule": "RW501", "form": "RW408", "impl": "RW502"}
+
+
+class CannotTry(Exception):
+    """A side cannot be run, or a difference cannot be judged here; the text says why."""
+
+
+@frozen
+class Trial:
+    """One case of a claim. `trivial`: both sides are the same steps. `wrong`: what is not admitted, by output."""
+
+    given: Given
+    reference: Recording
+    candidate: Recording
+    trivial: bool
+    wrong: Mapping[str, str] = field(factory=dict[str, str])
+    verdicts: Mapping[str, Verdict] = field(factory=dict[str, Verdict])
+
+
+@frozen
+class Failure:
+    """A case that a claim does not hold on."""
+
+    claim: Claim
+    trial: Trial
+
+    @property
+    def reason(self) -> str:
+        """What is wrong with the first output that is."""
+        return next(f"{name}: {said}" for name, said in self.trial.wrong.items())
+
+
+def attempt(claim: Claim, given: Given) -> Trial:
+    """Run both sides and judge. Raises NotThisCase where the claim is not for these operands, and CannotTry."""
+    try:
+        reference = record(lambda a, xs: claim.expected(a, xs, given.attributes), given.operands)
+        candidate = record(lambda a, xs: claim.claimed(a, xs, given.attributes), given.operands)
+    except EvaluationError as error:
+        raise CannotTry(str(error)) from error
+    r, c = reference.program, candidate.program
+    if (r.steps, r.outputs) == (c.steps, c.outputs) and not any(s.opaque for s in r.steps):
+        return Trial(given, reference, candidate, True)
+    wrong, verdicts = compare(claim.contract, reference, candidate.results)
+    return Trial(given, reference, candidate, False, wrong, verdicts)
+
+
+def compare(
+    contract: Contract | None, reference: Recording, written: Mapping[str, Tensor]
+) -> tuple[dict[str, str], dict[str, Verdict]]:
+    """What is wrong with what was written, by output, and the verdicts where sets were asked."""
+    if contract is not None and contract.kind == "bitwise":
+        pairs = {n: _other_bytes(t, written[n]) for n, t in reference.results.items()}
+        return {n: said for n, said in pairs.items() if said}, {}
+    if contract is not None and contract.kind == "relaxed":
+        pairs = {n: _beyond(contract, t, written[n]) for n, t in reference.results.items()}
+        return {n: said for n, said in pairs.items() if said}, {}
+    try:
+        verdicts = judge(reference.program, reference.inputs, written)
+    except NoMeaning as error:
+        if all(same_values(t, written[n]) for n, t in reference.results.items()):
+            return {}, {}
+        raise CannotTry(f"the sides differ, and what may differ cannot be told: {error}") from error
+    return {n: str(v) for n, v in verdicts.items() if not v.ok}, verdicts
+
+
+def check_equal(claim: Claim, cases: Iterable[Given]) -> tuple[Finding, Failure | None]:
+    """Try a claim on cases until one fails."""
+    began = perf_counter()
+    tried = trivial = refused = 0
+    counts: dict[str, Counts] = {}
+    for given in cases:
+        try:
+            trial = attempt(claim, given)
+        except NotThisCase:
+            refused += 1
+            continue
+        except CannotTry as error:
+            return _finding(claim, began, "not run", str(error), tried), None
+        tried += 1
+        trivial += trial.trivial
+        for name, verdict in trial.verdicts.items():
+            key = f"{_dtypes(trial)} {name}"
+            counts[key] = counts.get(key, Counts()) + verdict.counts
+        if trial.wrong:
+            failure = Failure(claim, trial)
+            return _finding(claim, began, "failed", f"{failure.reason} ({given.label})", tried, counts), failure
+    if not tried:
+        reason = f"none of {refused} generated inputs is one that it is for" if refused else "no inputs"
+        return _finding(claim, began, "not run", reason, 0), None
+    return _finding(claim, began, "trivial" if trivial == tried else "passed", "", tried, counts), None
+
+
+def _finding(
+    claim: Claim, began: float, outcome: Any, reason: str, cases: int, counts: Mapping[str, Counts] | None = None
+) -> Finding:
+    return Finding(
+        "form" if claim.kind == "form" else "provider" if claim.kind == "impl" else "equal", claim.name, outcome,
+        reason, cases=cases, counts=tuple((counts or {}).items()), span=claim.span, seconds=perf_counter() - began,
+        code=CODES[claim.kind] if outcome == "failed" else None,
+    )  # fmt: skip
+
+
+# ---- what is compared without sets
+
+
+def same_values(a: Tensor, b: Tensor) -> bool:
+    """Equal bit for bit, any NaN being any other."""
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    if torch.equal(_bytes(a), _bytes(b)):
+        return True
+    if not a.dtype.is_floating_point:
+        return False
+    x, y = a.float(), b.float()
+    return bool(((x == y) & (x.signbit() == y.signbit()) | x.isnan() & y.isnan()).all())
+
+
+def _bytes(x: Tensor) -> Tensor:
+    return x.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _other_bytes(want: Tensor, got: Tensor) -> str:
+    """How `got` is not the same bytes and strides; empty where it is."""
+    for what, a, b in (("dtype", want.dtype, got.dtype), ("shape", tuple(want.shape), tuple(got.shape))):
+        if a != b:
+            return f"the {what} is {b}, not {a}"
+    if not torch.equal(_bytes(want), _bytes(got)):
+        return "other bytes, and the contract is bitwise"
+    steps = [(s, t) for n, s, t in zip(want.shape, want.stride(), got.stride()) if n > 1 and want.numel()]
+    return "" if all(s == t for s, t in steps) else f"strides {got.stride()}, not {want.stride()}"
+
+
+def _beyond(contract: Contract, want: Tensor, got: Tensor) -> str:
+    """How `got` is beyond a relaxed contract; empty where it is not."""
+    if (want.dtype, want.shape) != (got.dtype, got.shape):
+        return f"{got.dtype} {tuple(got.shape)}, not {want.dtype} {tuple(want.shape)}"
+    if contract.codes is not None and want.element_size() == 1:
+        apart = int((_order(want) - _order(got)).abs().max()) if want.numel() else 0
+        return "" if apart <= contract.codes else f"{apart} codes apart; the contract allows {contract.codes}"
+    close = torch.allclose(got.double(), want.double(), contract.rtol or 0.0, contract.atol or 0.0, equal_nan=True)
+    return "" if close else f"beyond rtol {contract.rtol or 0.0:g}, atol {contract.atol or 0.0:g}"
+
+
+def _order(codes: Tensor) -> Tensor:
+    """8-bit codes as integers in the order of their values."""
+    bits = codes.contiguous().view(torch.uint8).int()
+    return torch.where(bits >= 128, 128 - bits, bits) if codes.dtype.is_floating_point else codes.int()
+
+
+def _dtypes(trial: Trial) -> str:
+    """The dtypes of the inputs, each once."""
+    return "/".join(dict.fromkeys(dtype for dtype, _ in trial.reference.program.inputs))

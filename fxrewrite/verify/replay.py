@@ -1,0 +1,34 @@
+"""`fxrewrite verify --replay FILE`: the case of a counterexample, tried on a claim as it stands now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fxrewrite.dsl.check.problem import closest
+from fxrewrite.lowering.config import load_program, make_config
+from fxrewrite.verify.claims import NotThisCase, claims
+from fxrewrite.verify.counterexample import NoCounterexample, read
+from fxrewrite.verify.equal import CannotTry, Failure, attempt
+
+
+def replayed(packs: Sequence[str], path: Path) -> tuple[str, bool]:
+    """What the case comes to now, in a line, and whether the claim holds on it."""
+    try:
+        kept = read(path)
+    except (NoCounterexample, OSError) as error:
+        return f"{path}: {error}", False
+    listed = {c.name: c for c in claims(load_program(make_config(packs=packs))) if c.kind == kept.kind}
+    claim = listed.get(kept.subject)
+    if claim is None:
+        hint = closest(kept.subject, listed) or "name the pack that it is in"
+        return f"no {kept.kind} is called `{kept.subject}` in {', '.join(packs)}; {hint}", False
+    try:
+        trial = attempt(claim, kept.given)
+    except NotThisCase as error:
+        return f"{claim.name} is no longer for these inputs: {error}", True
+    except CannotTry as error:
+        return f"{claim.name}: not run: {error}", False
+    if trial.wrong:
+        return f"{claim.name} still fails: {Failure(claim, trial).reason}", False
+    return f"{claim.name} holds on {path}", True

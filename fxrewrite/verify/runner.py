@@ -1,0 +1,148 @@
+"""All checks of a program in one list, run here or by several processes. The command and the pytest plugin share it."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from attrs import evolve, frozen
+
+from fxrewrite.dsl.core import Program
+from fxrewrite.dsl.sources import named, shipped_folder, vocabulary_sources
+from fxrewrite.dsl.syntax import Span
+from fxrewrite.lowering.config import load_program, make_config
+from fxrewrite.verify.claims import Claim, claims
+from fxrewrite.verify.counterexample import script
+from fxrewrite.verify.equal import Failure, check_equal
+from fxrewrite.verify.findings import Finding
+from fxrewrite.verify.profiles import Profile, profile_named
+from fxrewrite.verify.shrink import shrink
+from fxrewrite.verify.strategies import cases
+
+
+@frozen
+class Plan:
+    """What to verify: packs, by name or path; a profile; `only`: parts of the names of checks. `seed` of all inputs.
+
+    `vocabulary`: the ops that every file sees, too. `device`: where kernels run.
+    """
+
+    packs: tuple[str, ...]
+    profile: str = "quick"
+    seed: int = 0
+    only: tuple[str, ...] = ()
+    vocabulary: bool = False
+    device: str = "cpu"
+
+
+@frozen
+class Check:
+    """One check of one subject. `run` gives its finding; what raises is a fault of the verifier."""
+
+    kind: str
+    subject: str
+    run: Callable[[], Finding]
+    span: Span | None = None
+
+    @property
+    def name(self) -> str:
+        """`subject:kind`, as pytest and `--only` name it."""
+        return f"{self.subject}:{self.kind}"
+
+
+@frozen
+class Checks:
+    """The checks of a plan, and the program that they are about."""
+
+    program: Program
+    listed: tuple[Check, ...]
+
+
+def make_checks(plan: Plan) -> Checks:
+    """Every check of a plan. Raises RuleError where the packs are wrong, ValueError for an unknown profile."""
+    program = load_program(make_config(packs=plan.packs))
+    profile = profile_named(plan.profile)
+    own = _subjects(plan)
+    listed = [
+        check for claim in claims(program) if own(claim) for check in _of_claim(claim, program, profile, plan.seed)
+    ]
+    wanted = [c for c in listed if not plan.only or any(part in c.name for part in plan.only)]
+    return Checks(program, tuple(wanted))
+
+
+@frozen
+class Running:
+    """A run: how many checks it has, their findings as they come, and the texts of the files."""
+
+    total: int
+    findings: Iterator[Finding]
+    sources: dict[str, str]
+
+
+def begin(plan: Plan, jobs: int = 1) -> Running:
+    """Run a plan, `jobs` processes sharing its checks. Raises as `make_checks` does."""
+    checks = make_checks(plan)
+    count = len(checks.listed)
+    alone = jobs <= 1 or count < jobs
+    findings = map(finding, checks.listed) if alone else _shared(plan, count, jobs)
+    return Running(count, findings, checks.program.sources)
+
+
+def finding(check: Check) -> Finding:
+    """What a check came to, with the seconds that it took."""
+    began = perf_counter()
+    return evolve(check.run(), seconds=perf_counter() - began)
+
+
+def _shared(plan: Plan, count: int, jobs: int) -> Iterator[Finding]:
+    """The findings by several processes, each of which makes the checks of the plan for itself."""
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start, (plan,))
+    try:
+        for done in as_completed([pool.submit(_nth, i) for i in range(count)]):
+            yield done.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+_PROCESS: dict[str, Checks] = {}  # of a worker process: the checks, made once
+
+
+def _start(plan: Plan) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    _PROCESS["checks"] = make_checks(plan)
+
+
+def _nth(index: int) -> Finding:
+    return finding(_PROCESS["checks"].listed[index])
+
+
+# ---- what is checked of one claim
+
+
+def _subjects(plan: Plan) -> Callable[[Claim], bool]:
+    """Is a claim one of the files that the plan names?"""
+    vocabulary = shipped_folder().resolve() / "vocab"
+    files = {s.name for s in named(plan.packs)}
+    files |= {f"patterns/vocab/{Path(p).name}" for p in plan.packs if Path(p).resolve().parent == vocabulary}
+    if plan.vocabulary:
+        files |= {s.name for s in vocabulary_sources()}
+    return lambda claim: claim.span is None or claim.span.file in files
+
+
+def _of_claim(claim: Claim, program: Program, profile: Profile, seed: int) -> Iterator[Check]:
+    yield Check("equal", claim.name, lambda: _equal(claim, program, profile, seed), claim.span)
+
+
+def _equal(claim: Claim, program: Program, profile: Profile, seed: int) -> Finding:
+    found, failure = check_equal(claim, cases(claim, profile, seed))
+    return found if failure is None else evolve(found, **_told(shrink(failure), program))
+
+
+def _told(failure: Failure, program: Program) -> dict[str, Any]:
+    return {"reason": f"{failure.reason} ({failure.trial.given.label})", "script": script(failure, program.sources)}
