@@ -1,12 +1,12 @@
 """Claims about groups of ranks: one claim for each number of ranks, and each way in which operands lie on them.
 
     for ranked in ranked_claims(claim):                    # over 1, 2, 4 and 8 ranks
-        operands = ranked.spread(of_one_rank)              # for each operand a list of tensors, one a rank
         record(lambda a, xs: ranked.expected(a, xs, attributes), operands)     # results `h@0`, `h@1`, ...
 
-An operand under a guard `replicated(r)` is equal on all ranks. Whether the others are is not said, so both are tried:
-where they differ, each rank has the same numbers in other places, or one rank has them all, and the rest zeros, so that
-a sum over the ranks is what was generated, ties included.
+Operands are those of one rank; what the others have is made of them. An operand under a guard `replicated(r)` is equal
+on all ranks. Whether the others are is not said, so both are tried: where they differ, each rank has the same numbers
+in other places, or one rank has them all, and the rest zeros, so that a sum over the ranks is what was generated, ties
+included.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Literal
 
 import attrs
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 
 from fxrewrite.dsl.core import Apply, Operand
 from fxrewrite.dsl.evaluate import Algebra, Bindings
 from fxrewrite.patterns.groups import Group
 from fxrewrite.verify.claims import Claim
-from fxrewrite.verify.straight import Recorder
+from fxrewrite.verify.straight import Recorded, Recorder
 from fxrewrite.verify.world import Ranked, World, at_rank
 
 SIZES = (1, 2, 4, 8)
@@ -33,10 +33,9 @@ WAYS: tuple[Way, ...] = ("moved", "alone", "equal")
 
 @frozen
 class RankedClaim(Claim):
-    """A claim over `size` ranks.
+    """A claim over `size` ranks. `way`: how operands that may differ lie on the ranks.
 
-    `way`: how operands that may differ lie on the ranks. `expected` and `claimed` take operands as `spread` makes them,
-    and call the result `y` of rank 1 `y@1`.
+    `expected` and `claimed` call the result `y` of rank 1 `y@1`; their algebra is a `Recorder`.
     """
 
     size: int = field(default=1, kw_only=True)
@@ -47,34 +46,19 @@ class RankedClaim(Claim):
         """The number of ranks, and how operands lie on them."""
         return f"{self.size} rank{'s' if self.size > 1 else ''}, {self.way}"
 
-    def groups(self) -> dict[str, Group]:
-        """The attributes that are groups, by name."""
-        return {a.name: Group(a.name, self.size) for a in self.op.attributes if a.type == "group"}
-
-    def spread(self, operands: Sequence[Any]) -> list[Any]:
-        """The operands of one rank as all ranks have them: for each tensor a list of `size` tensors."""
-        same = must_be_equal(self)
-        return [
-            [self._spread(v, o.name in same) for v in value] if o.star else self._spread(value, o.name in same)
-            for o, value in zip(self.op.operands, operands)
-        ]
-
-    def _spread(self, x: Any, same: bool) -> Any:
-        if not isinstance(x, Tensor):
-            return x
-        if same or self.way == "equal":
-            return [x] * self.size
-        if self.way == "alone" and x.dtype.is_floating_point and x.numel() > 1:
-            return [*(torch.zeros(x.shape).to(x.dtype) for _ in range(self.size - 1)), x]
-        return [moved(x, rank) for rank in range(self.size)]
-
     def _bound(self, algebra: Algebra, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Bindings:
         assert isinstance(algebra, Recorder)
-        ranked = [
-            [_ranked(v) for v in value] if o.star and value is not None else _ranked(value)
-            for o, value in zip(self.op.operands, operands)
-        ]
-        return super()._bound(World(algebra, self.size), ranked, {**attributes, **self.groups()})
+        same = must_be_equal(self)
+        ranked = [self._spread(algebra, x, o.name in same) for o, x in zip(self.op.operands, operands)]
+        return super()._bound(World(algebra, self.size), ranked, attributes)
+
+    def _spread(self, recorder: Recorder, x: Any, same: bool) -> Any:
+        if isinstance(x, list):
+            return [self._spread(recorder, v, same) for v in x]
+        if not isinstance(x, Recorded):
+            return x
+        parts = [x.tensor] * self.size if same else on_ranks(x.tensor, self.size, self.way)
+        return Ranked(tuple(recorder.operand(p) for p in parts))
 
     def _named(self, values: Sequence[Any]) -> dict[str, Any]:
         named = super()._named(values)
@@ -87,18 +71,29 @@ def is_ranked(claim: Claim) -> bool:
 
 
 def ranked_claims(claim: Claim, sizes: Iterable[int] = SIZES) -> Iterator[RankedClaim]:
-    """The claim over each number of ranks, in each way; over one rank, there is one way."""
+    """The claim over each number of ranks, in each way; over one rank, there is one way. Its groups are pinned."""
     parts = {name: getattr(claim, name) for name in attrs.fields_dict(Claim)}
     for size in sizes:
+        groups = [(a.name, Group(a.name, size)) for a in claim.op.attributes if a.type == "group"]
+        parts["candidate"] = evolve(claim.candidate, pins=(*claim.candidate.pins, *groups))
+        parts["facts"] = {**claim.facts, "world": size}
         for way in WAYS if size > 1 else WAYS[:1]:
-            facts = {**claim.facts, "world": size}
-            yield RankedClaim(**{**parts, "facts": facts}, size=size, way=way)
+            yield RankedClaim(**parts, size=size, way=way)
 
 
 def must_be_equal(claim: Claim) -> frozenset[str]:
     """The operands that the claim has equal on all ranks."""
     guards = [g for g in (*claim.op.requires, *claim.candidate.guards) if isinstance(g, Apply) and g.op == "replicated"]
     return frozenset(g.args[0].name for g in guards if isinstance(g.args[0], Operand))
+
+
+def on_ranks(x: Tensor, size: int, way: Way) -> list[Tensor]:
+    """What each of `size` ranks has, made of `x`; the first one is `x` unless it is alone on the last."""
+    if way == "equal":
+        return [x] * size
+    if way == "alone" and x.dtype.is_floating_point and x.numel() > 1:
+        return [*(torch.zeros(x.shape, dtype=torch.float32).to(x.dtype) for _ in range(size - 1)), x]
+    return [moved(x, rank) for rank in range(size)]
 
 
 def moved(x: Tensor, rank: int) -> Tensor:
@@ -111,7 +106,3 @@ def moved(x: Tensor, rank: int) -> Tensor:
     for axis, n in enumerate(x.shape):
         turned = turned.roll(rank * (n // 3 + 1), axis)
     return turned.view(x.dtype)
-
-
-def _ranked(value: Any) -> Any:
-    return Ranked(tuple(value)) if isinstance(value, list) else value
