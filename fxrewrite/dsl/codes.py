@@ -90,4 +90,17 @@ TITLES: dict[str, str] = {
     "RW407": "values without an equation",
     "RW408": "a form that is another function",
     "RW409": "an operand read after it was overwritten",
+    # ---- files of pins
+    "RW501": "a file of pins that is no TOML",
+    "RW502": "a key or value of a file of pins that means nothing",
+    "RW503": "a pinned program that cannot be made",
+    "RW504": "a pinned rule that the packs do not have",
+    # ---- verification
+    "RW601": "a rule whose right side is another function",
+    "RW602": "a provider that is another function",
+    "RW603": "a rule that fires where it must not, or does not where it must",
+    "RW604": "a property that does not hold",
+    "RW605": "a graph that is another function after the rewrite",
+    "RW606": "sides that differ in dtype, shape or strides",
+    "RW610": "not proved here",
 }

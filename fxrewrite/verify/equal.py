@@ -13,12 +13,12 @@ from torch import Tensor
 from fxrewrite.dsl.core import Contract
 from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.verify.claims import Claim, NotThisCase
-from fxrewrite.verify.findings import Counts, Finding
+from fxrewrite.verify.findings import CODES, Counts, Finding
 from fxrewrite.verify.judge import NoMeaning, Verdict, judge
 from fxrewrite.verify.straight import Recording, record
 from fxrewrite.verify.strategies import Given
 
-CODES = {"rule": "RW501", "form": "RW408", "impl": "RW502"}
+CHECKS = {"rule": "equal", "form": "form", "impl": "provider"}  # by the kind of a claim
 
 
 class CannotTry(Exception):
@@ -113,10 +113,10 @@ def check_equal(claim: Claim, cases: Iterable[Given]) -> tuple[Finding, Failure 
 def _finding(
     claim: Claim, began: float, outcome: Any, reason: str, cases: int, counts: Mapping[str, Counts] | None = None
 ) -> Finding:
+    check = CHECKS[claim.kind]
     return Finding(
-        "form" if claim.kind == "form" else "provider" if claim.kind == "impl" else "equal", claim.name, outcome,
-        reason, cases=cases, counts=tuple((counts or {}).items()), span=claim.span, seconds=perf_counter() - began,
-        code=CODES[claim.kind] if outcome == "failed" else None,
+        check, claim.name, outcome, reason, cases=cases, counts=tuple((counts or {}).items()), span=claim.span,
+        code=CODES[check] if outcome == "failed" else None, seconds=perf_counter() - began,
     )  # fmt: skip
 
 

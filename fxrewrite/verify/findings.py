@@ -46,3 +46,15 @@ class Finding:
     span: Span | None = field(default=None, eq=False)
     script: str | None = field(default=None, eq=False, repr=False)
     seconds: float = field(default=0.0, eq=False)
+
+
+# Which code a failure of a check carries. "equal" is by what the claim is about.
+CODES = {
+    "form": "RW408",
+    "equal": "RW601",
+    "provider": "RW602",
+    "fires": "RW603",
+    "property": "RW604",
+    "context": "RW605",
+    "static": "RW606",
+}

@@ -19,10 +19,12 @@ from fxrewrite.verify.findings import Counts, Finding
 SCHEMA = 1  # of the JSON object; it grows only by new members
 HINTS = {
     "RW408": "a spelling that rounds differently is no form: pin the attribute that says so, or declare another op",
-    "RW501": "the right side is another function: compare its roundings, its literals and the order of its arguments",
-    "RW502": "bind it with the attributes that say how it rounds, or leave it out",
-    "RW503": "the rule is taken where it must not be, or not where it must: look at the graph of the counterexample",
-    "RW504": "take the property away, or mend the definition",
+    "RW601": "the right side is another function: compare its roundings, its literals and the order of its arguments",
+    "RW602": "bind it with the attributes that say how it rounds, or leave it out",
+    "RW603": "the rule is taken where it must not be, or not where it must: look at the graph of the counterexample",
+    "RW604": "take the property away, or mend the definition",
+    "RW605": "the graph of the counterexample shows what surrounds the rule; `fxrewrite explain` says what fired",
+    "RW606": "both sides of a rule have the same dtype, shape and strides on all sizes",
 }
 
 
@@ -59,8 +61,8 @@ def as_diagnostics(report: Report) -> list[Diagnostic]:
 def _diagnostic(f: Finding) -> Diagnostic:
     span = f.span or Span("", 1, 1, 1, 1)
     if f.outcome == "failed":
-        return Diagnostic(f.code or "RW501", f"{f.subject}: {f.reason}", span, HINTS.get(f.code or "", ""))
-    return Diagnostic("RW510", f"{f.subject}: not proved: {f.reason}", span, severity="note")
+        return Diagnostic(f.code or "RW601", f"{f.subject}: {f.reason}", span, HINTS.get(f.code or "", ""))
+    return Diagnostic("RW610", f"{f.subject}: not proved: {f.reason}", span, severity="note")
 
 
 def _in_order(found: Iterable[Finding]) -> list[Finding]:
