@@ -112,7 +112,21 @@ def rules_off(log: Log, rule: str | None = None) -> list[Group]:
     return _alike(e for e in log.of(rule) if e.reason in OFF)
 
 
+def nearest(log: Log, rule: str, sites: int) -> list[Group]:
+    """Of the sites of a rule (`pack.rule`) that did not fire the nearest groups: together `sites`, or all."""
+    found: list[Group] = []
+    for group in Chapter(rule, tuple(e for e in log.events if e.full_name == rule)).groups:
+        if sum(len(g.events) for g in found) < sites:
+            found.append(group)
+    return found
+
+
 # ---- text
+
+
+def group_text(group: Group, log: Log) -> list[str]:
+    """The lines of one group, as a report has them."""
+    return _off(group, False) if group.first.reason in OFF else _group(group, log, True, False)
 
 
 def render(log: Log, rule: str | None = None, every: bool = False) -> str:
