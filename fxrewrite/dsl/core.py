@@ -355,6 +355,7 @@ class OpDef:
     span: Span | None = field(eq=False, default=None, repr=False)
     effects: tuple[tuple[str, str], ...] = ()  # (kind, operand or attribute): ("writes", "layer")
     swaps: tuple[str, ...] = ()  # two operands that may be exchanged
+    elementwise: tuple[str, ...] = ()  # those of `rowwise` that are so in columns too
 
     def attribute(self, name: str) -> Attribute | None:
         """The attribute called `name`."""

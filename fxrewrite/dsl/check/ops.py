@@ -58,7 +58,7 @@ def op_signature(checker: Checker, op: syntax.Op) -> OpDef:
     classes = {o.type.dtype.key for o in operands if isinstance(o.type.dtype, DtypeVar)}
     results = tuple(checker.signatures.result(r, own, classes) for r in op.results)
     _result_names(checker, op, results)
-    rowwise, effects, swaps = properties(checker, op.properties, op.name, operands, attrs)
+    said = properties(checker, op.properties, op.name, operands, attrs)
     if not op.equations and op.ref is None:
         hint = 'write `= ...`, or `ref "package:function"`: a form only says how the op looks'
         raise Problem(
@@ -67,8 +67,9 @@ def op_signature(checker: Checker, op: syntax.Op) -> OpDef:
             checker.places.word(op.span, op.name),
             hint,
         )
-    sig = OpDef(op.name, operands, attrs, results, (), rowwise=rowwise, ref=op.ref, contract=op.contract, doc=op.doc,
-                span=op.span, effects=effects, swaps=swaps)  # fmt: skip
+    sig = OpDef(op.name, operands, attrs, results, (), rowwise=said.rowwise, ref=op.ref, contract=op.contract,
+                doc=op.doc, span=op.span, effects=said.effects, swaps=said.swaps,
+                elementwise=said.elementwise)  # fmt: skip
     for p, a in zip(op.params.attributes, attrs):
         if p.default is not None:
             check_size(a.name, a.default, sig, p.default.span)

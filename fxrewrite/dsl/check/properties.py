@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attrs import frozen
+
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.core import Attribute, OperandInfo
@@ -15,15 +17,28 @@ PROPERTIES = ("rowwise", "elementwise", "commutative", "writes", "reads", "colle
 EFFECTS = ("writes", "reads", "collective")
 
 
+@frozen
+class Properties:
+    """The row-wise operands, those of them that are elementwise, effects (kind, key), and two operands that may be
+    exchanged.
+    """
+
+    rowwise: tuple[str, ...]
+    elementwise: tuple[str, ...]
+    effects: tuple[tuple[str, str], ...]
+    swaps: tuple[str, ...]
+
+
 def properties(
     checker: Checker,
     found: tuple[syntax.Property, ...],
     name: str,
     operands: tuple[OperandInfo, ...],
     attributes: tuple[Attribute, ...],
-) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """The row-wise operands, the effects (kind, key), and two operands that may be exchanged, as properties say."""
+) -> Properties:
+    """What properties say. Raises Problem: RW226 for an unknown one, RW202, RW204, RW208, RW310 for what they name."""
     rowwise: tuple[str, ...] = ()
+    elementwise: tuple[str, ...] = ()
     effects: list[tuple[str, str]] = []
     swaps: tuple[str, ...] = ()
     for prop in found:
@@ -35,11 +50,12 @@ def properties(
         _count(prop, place, operands)
         if prop.name in ("rowwise", "elementwise"):
             rowwise = tuple(dict.fromkeys((*rowwise, *prop.names)))
+            elementwise += prop.names if prop.name == "elementwise" else ()
         elif prop.name in EFFECTS:
             effects += [(prop.name, n) for n in prop.names]
         else:
             swaps = prop.names
-    return rowwise, tuple(effects), swaps
+    return Properties(rowwise, tuple(dict.fromkeys(elementwise)), tuple(effects), swaps)
 
 
 def _names(
