@@ -9,13 +9,15 @@ from collections.abc import Callable
 from random import Random
 
 import torch
+from attrs import evolve
 
-from random_programs import LAYOUTS, Builder, Impossible, Program
+from random_programs import LAYOUTS, Builder, Impossible, Input, Program
 
 FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 LOW = FLOATS[:2]
 FP8 = "torch.float8_e4m3fn"
-KINDS = ("functional",) * 12 + ("as it is",) * 4 + ("dynamic", "dynamic", "aot", "export")
+KINDS = ("functional",) * 11 + ("core",) + ("as it is",) * 4 + ("dynamic", "dynamic", "aot", "export")
+TWINS = 0.25  # of programs that have two inputs of one type: how often one tensor is given for both
 
 Chain = Callable[[Builder], None]
 FEATURED: dict[str, Chain] = {}  # rule -> the chain that spells its left side
@@ -411,9 +413,20 @@ def program_of(seed: int) -> Program:
             while b.chance(0.3):
                 _attempt(b, draw.choice(AROUND))
     how = draw.choice(KINDS)
-    if how == "export" and any("F." in s.text for s in b.statements):
-        how = "aot"  # it keeps activations whole, and what one of aten means is its decomposition, not its eager kernel
+    if how in ("export", "core") and any("F." in s.text for s in b.statements):
+        how = (
+            "aot"  # these keep activations whole, and what one of aten means is its decomposition, not its eager kernel
+        )
     outputs = [r for r in dict.fromkeys(b.results) if b.chance(0.92)] or b.results[-1:]
     outputs = list(dict.fromkeys(between(b, o, 0.06) for o in outputs))
     draw.shuffle(outputs)
-    return Program(how, tuple(b.inputs), tuple(b.statements), tuple(outputs))
+    return Program(how, tuple(_with_twin(b)), tuple(b.statements), tuple(outputs))
+
+
+def _with_twin(b: Builder) -> list[Input]:
+    """The inputs; sometimes one of them is another one once more, the same tensor."""
+    pairs = [(i, j) for i in b.inputs for j in b.inputs if j is not i and j.shape == i.shape and j.dtype == i.dtype]
+    if not pairs or not b.chance(TWINS):
+        return b.inputs
+    first, second = b.draw.choice(pairs)
+    return [evolve(first, name=i.name, twin=first.name) if i is second else i for i in b.inputs]

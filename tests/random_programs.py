@@ -31,16 +31,22 @@ class Impossible(Exception):
 
 @frozen
 class Input:
-    """An input: random numbers of `seed`, a dtype by its torch name, a shape, and how it lies in memory."""
+    """An input: random numbers of `seed`, a dtype by its torch name, a shape, and how it lies in memory.
+
+    `twin`: the input that is the same tensor, "" where there is none.
+    """
 
     name: str
     seed: int
     dtype: str
     shape: tuple[int, ...]
     layout: str = "plain"
+    twin: str = ""
 
     def text(self) -> str:
         """The tensor, in Python."""
+        if self.twin:
+            return self.twin
         layout = "" if self.layout == "plain" else f", {self.layout!r}"
         return f"tensor({self.seed}, torch.{self.dtype}, {self.shape}{layout})"
 
@@ -122,13 +128,14 @@ class Program:
         exec(self.source(), scope)
         return scope["program"]
 
-    def arguments(self) -> list[Tensor]:
-        """A tensor for each input."""
-        return [i.make() for i in self.inputs]
+    def arguments(self, longer: bool = False) -> list[Tensor]:
+        """A tensor for each input; `longer`: with more rows."""
+        made = {i.name: (i.longer() if longer else i).make() for i in self.inputs}
+        return [made.get(i.twin, made[i.name]) for i in self.inputs]
 
     def script(self) -> str:
         """Everything that is needed to see it fail, as a file beside the tests."""
-        made = "".join(f"{i.name} = {i.text()}\n" for i in self.inputs)
+        made = "".join(f"{i.name} = {i.text()}\n" for i in sorted(self.inputs, key=lambda i: i.twin != ""))
         call = f"check(program, [{', '.join(i.name for i in self.inputs)}], {self.how!r})"
         return f"from random_graphs import F, check, tensor, torch\n\n{made}\n{self.source()}\n{call}\n"
 
@@ -233,8 +240,12 @@ def smaller(program: Program) -> Iterator[Program]:
     for o in program.outputs:
         yield evolve(program, outputs=tuple(p for p in program.outputs if p != o))
     used = set(program.outputs).union(*(s.reads() for s in program.statements))
+    used |= {i.twin for i in program.inputs if i.name in used}
     if len(used & {i.name for i in program.inputs}) < len(program.inputs):
         yield evolve(program, inputs=tuple(i for i in program.inputs if i.name in used))
+    for i in program.inputs:
+        if i.twin:
+            yield evolve(program, inputs=tuple(evolve(j, twin="") if j is i else j for j in program.inputs))
     for i in program.inputs:
         if i.layout != "plain":
             yield evolve(program, inputs=tuple(evolve(j, layout="plain") if j is i else j for j in program.inputs))

@@ -87,6 +87,10 @@ class Writes:
         self._members: dict[Node, list[Node]] = {}
         self._at: dict[Node, list[Node]] = {}  # first of a family -> the writes to it
         self._since: dict[Value, Node] = {}
+        self._inputs: dict[Any, list[Node]] = {}  # a type -> the inputs that have it
+        self._last: Node | None = None  # of what computes
+        if self.all:
+            self._join_inputs(graph)
 
     def __bool__(self) -> bool:
         return bool(self.all)
@@ -112,9 +116,27 @@ class Writes:
         for source in _sources(node):
             self._join(source, node)
         firsts = list(dict.fromkeys(map(self._first, written_by(node)))) if writes(node) else []
+        if self._last is not None and node < self._last:
+            inputs = [n for first in firsts for n in self._members.get(first, [first]) if n.op == "placeholder"]
+            for alike in [self._inputs.pop(key, []) for key in dict.fromkeys(map(_type, inputs))]:
+                for n in alike:
+                    self._join(alike[0], n)
+            firsts = list(dict.fromkeys(map(self._first, firsts)))
         for first in firsts:
             self._at.setdefault(first, []).append(node)
         return firsts
+
+    def _join_inputs(self, graph: Graph) -> None:
+        """Join inputs and attributes that lie in one memory as far as that is known. One tensor may be given for two
+        inputs of a type: these are joined once one is written, but where all writes to inputs stand behind what
+        computes, as in a graph that a compiler made functional, nothing depends on it.
+        """
+        self._last = next((n for n in reversed(graph.nodes) if n.op == "call_function" and not writes(n)), None)
+        first: dict[Any, Node] = {}
+        for node in (*graph.find_nodes(op="placeholder"), *graph.find_nodes(op="get_attr")):
+            self._join(first.setdefault(_place(graph, node), node), node)
+            if node.op == "placeholder":
+                self._inputs.setdefault(_type(node), []).append(node)
 
     def _first(self, node: Node) -> Node:
         while node in self._parent:
@@ -152,6 +174,25 @@ class Writes:
     def before(self, node: Node) -> Node | None:
         """The last write before a node."""
         return next((w for w in reversed(self.all) if w < node), None)
+
+
+def _place(graph: Graph, node: Node) -> Any:
+    """What tells the memory of an input or an attribute: two nodes may read one tensor, by one name or by two."""
+    held: Any = node.meta.get("val")
+    if node.op == "get_attr":
+        held = graph.owning_module
+        for part in str(node.target).split("."):
+            held = getattr(held, part, None)
+    known = isinstance(held, torch.Tensor) and torch._C._has_storage(held)
+    return held.untyped_storage()._cdata if known else (node.op, node.target)
+
+
+def _type(node: Node) -> Any:
+    """The dtype and shape of an input, None for a size that is not fixed; of what is no tensor the node."""
+    val = node.meta.get("val")
+    if not isinstance(val, torch.Tensor):
+        return node
+    return val.dtype, tuple(n if isinstance(n, int) else None for n in val.shape)
 
 
 def _sources(node: Node) -> Iterator[Node]:

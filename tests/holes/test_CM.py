@@ -19,9 +19,12 @@ from torch._inductor.pattern_matcher import (
     stable_topological_sort,
 )
 from torch._inductor.utils import fresh_cache
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 import fxrewrite
-from capture import make_fx_graph, post_grad_graphs
+from capture import INPUTS, make_fx_graph, post_grad_graphs
 from fxrewrite.lowering.emit import Emitter
 from fxrewrite.lowering.failures import RuleFailure
 from graph_checks import written_nodes
@@ -305,6 +308,52 @@ def test_a_write_is_held_against_values(fn: Callable[..., Any]) -> None:
         event = missed(done)
         assert event.reason == "mutation between"
         assert event.found.startswith(WRITES[fn] or "")
+
+
+def other_between(x: Tensor, o: Tensor) -> Any:
+    n = torch.neg(x)
+    o.view(-1)[1:].add_(1.0)
+    return torch.neg(n) * 2.0
+
+
+def other_behind(x: Tensor, o: Tensor) -> Any:
+    y = torch.neg(torch.neg(x)) * 2.0
+    o.add_(1.0)
+    return y
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "fires"),
+    [
+        (other_between, (X, X.clone()), False),  # the caller may give one tensor for both
+        (other_between, (X, X[1:]), False),
+        (other_between, (X, X.double()), True),
+        (other_behind, (X, X.clone()), True),
+    ],
+)
+def test_a_write_to_what_may_be_the_same_tensor(
+    fn: Callable[..., Any], args: tuple[Tensor, Tensor], fires: bool
+) -> None:
+    done = ours("rule twice: neg(neg(x)) => x\n", make_fx_graph(fn, args))
+    assert done.fired == ({"twice": 1} if fires else {})
+    assert fires or missed(done).reason == "mutation between"
+
+
+def test_a_write_to_an_attribute_of_two_names() -> None:
+    """Tied weights: what is written by one name is read by the other."""
+    root = torch.nn.Module()
+    root.a = root.b = torch.nn.Parameter(X.clone(), requires_grad=False)
+    graph = torch.fx.Graph()
+    read = graph.get_attr("a")
+    inner = graph.call_function(torch.ops.aten.neg.default, (read,))
+    graph.call_function(torch.ops.aten.add_.Tensor, (graph.get_attr("b"), 1.0))
+    outer = graph.call_function(torch.ops.aten.neg.default, (inner,))
+    graph.output((graph.call_function(torch.ops.aten.mul.Tensor, (outer, 2.0)),))
+    gm = GraphModule(root, graph)
+    gm.meta[INPUTS] = ()
+    FakeTensorProp(gm, FakeTensorMode(allow_non_fake_inputs=True)).propagate()
+    done = ours("rule twice: neg(neg(x)) => x\n", gm)
+    assert not done.fired and missed(done).reason == "mutation between"
 
 
 NORMS: dict[str, tuple[Callable[..., Any], bool]] = {
