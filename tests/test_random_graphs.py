@@ -5,11 +5,16 @@ A failure prints a short script; saved beside the tests, it shows the failure by
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
+from torch.fx import Node
 
 import random_graphs
+from fxrewrite.lowering import plan
 from random_chains import FEATURED, program_of
-from random_graphs import Tally, check_seed
+from random_graphs import Tally, check_seed, failure
 from random_programs import shrunk
 
 BLOCK = 100
@@ -25,6 +30,26 @@ def test_nothing_moves(block: int) -> None:
     assert tally.graphs >= 0.97 * BLOCK, tally
     assert tally.with_site >= SHARE_WITH_SITE * tally.graphs, tally
     assert FEATURED.keys() <= tally.fired.keys(), "each rule of the test fires somewhere"
+
+
+def outlived(dead: set[Node], captures: set[Node], effects: Any = None) -> set[Node]:
+    """What dies with a match, were nothing kept for users outside it."""
+    todo = list(dead)
+    while todo:
+        new = {a for a in todo.pop().all_input_nodes if a.op == "call_function"} - dead - captures
+        dead |= new
+        todo += new
+    return dead
+
+
+MUTANTS: dict[str, Callable[..., Any]] = {"_exclusive": lambda *_: None, "dying": outlived}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_an_engine_that_ignores_other_users_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, name, MUTANTS[name])
+    found = next(filter(None, map(failure, map(program_of, range(2 * BLOCK)))), "")
+    assert "computed twice" in found or "a second run fires" in found
 
 
 def test_a_failure_is_cut_down_to_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
