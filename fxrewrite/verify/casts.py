@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fxrewrite.verify.floats import FORMATS, FP8, INTEGERS, rounded
-from fxrewrite.verify.intervals import absolute
+from fxrewrite.verify.functions import absolute
 from fxrewrite.verify.sets import INTEGER, Set, collapse, either, map_bounds, same, two_valued
 
 

@@ -1,7 +1,7 @@
 """Primitives that move values and change none, and how an output that was moved is put back.
 
-Codes that share bytes (`pack2`, `pack4`) are no intervals: a packed byte that is not one value is any byte, so an output
-is judged before it was packed.
+Codes that share bytes (`pack2`, `pack4`) are no intervals: a packed byte that is not one value is any byte, so an
+output is judged before it was packed.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from attrs import frozen
 from fxrewrite.dsl.core import PRIMITIVES
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.lowering import eager, packing
-from fxrewrite.verify import intervals, movement, reductions
+from fxrewrite.verify import functions, intervals, movement, reductions
 from fxrewrite.verify.casts import cast
 from fxrewrite.verify.floats import INTEGERS, rounded
-from fxrewrite.verify.sets import INTEGER, Set, collapse, map_bounds, number, two_valued
+from fxrewrite.verify.sets import INTEGER, Set, collapse, highest, lowest, map_bounds, number, two_valued
 from fxrewrite.verify.slack import Slack
 from fxrewrite.verify.straight import Step
 
@@ -69,7 +69,7 @@ def _arithmetic(f: Callable[[Set, Set], Set], whole: Callable[[Any, Any], Any] |
 def _on_integers(f: Callable[[Any, Any], Any], a: Set, b: Set, dtype: str) -> Set:
     """The hull of the corners; what overflows is any value."""
     corners = [f(x, y) + 0.0 for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-    lo, hi = intervals.lowest(corners), intervals.highest(corners)
+    lo, hi = lowest(corners), highest(corners)
     least, most = INTEGERS[dtype]
     inside = (lo >= least) & (hi <= most)
     lo, hi = torch.where(inside, lo, float(least)), torch.where(inside, hi, float(most))
@@ -89,13 +89,13 @@ def _in_f32(f: Callable[[Set, Slack], Set]) -> OnSets:
 
 
 def _sigmoid(x: Set, slack: Slack) -> Set:
-    bottom = intervals.add(intervals.exponential(intervals.negate(x), slack.exp, slack.exp_argument), number(1, "f32"))
+    bottom = intervals.add(functions.exponential(intervals.negate(x), slack.exp, slack.exp_argument), number(1, "f32"))
     found = intervals.divide_relaxed(number(1, "f32"), bottom, slack.fdiv)
     return intervals.hull(found.lo.clamp(0.0, 1.0), found.hi.clamp(0.0, 1.0), found.nan)
 
 
 def _log(f: Callable[[torch.Tensor], torch.Tensor], least: float) -> OnSets:
-    return _in_f32(lambda x, slack: intervals.monotone(intervals.within(x, least), f, slack.log))
+    return _in_f32(lambda x, slack: functions.monotone(functions.within(x, least), f, slack.log))
 
 
 def _extreme(f: Callable[[Set, Set], Set]) -> OnSets:
@@ -143,7 +143,7 @@ def _alone(args: Arguments, step: Step, slack: Slack) -> Set:
 
 
 def _whole(f: Callable[[torch.Tensor], torch.Tensor]) -> OnSets:
-    return lambda args, step, slack: intervals.whole(args[0], f)
+    return lambda args, step, slack: functions.whole(args[0], f)
 
 
 HULL = "hull of the exact result and its rounding to f32"
@@ -162,29 +162,29 @@ TABLE: dict[str, Primitive] = {
             f"{HULL}, and 2 ulp",
         ),
         Primitive("reciprocal", _in_f32(lambda x, s: intervals.divide(number(1, "f32"), x)), "none: 1 / x", "always"),
-        Primitive("sqrt", _in_f32(lambda x, s: intervals.square_root(x)), HULL, "one value where f32 holds the root"),
-        Primitive("rsqrt", _in_f32(lambda x, s: intervals.reciprocal_root(x, s.rsqrt)), "4 ulp"),
+        Primitive("sqrt", _in_f32(lambda x, s: functions.square_root(x)), HULL, "one value where f32 holds the root"),
+        Primitive("rsqrt", _in_f32(lambda x, s: functions.reciprocal_root(x, s.rsqrt)), "4 ulp"),
         Primitive(
             "exp",
-            _in_f32(lambda x, s: intervals.exponential(x, s.exp, s.exp_argument)),
+            _in_f32(lambda x, s: functions.exponential(x, s.exp, s.exp_argument)),
             "4 ulp and 1.5 * |x| * 2^-24 of the value; below 2^-126 it may be 0",
         ),
-        Primitive("exp2", _in_f32(lambda x, s: intervals.exponential2(x, s.exp2)), "2 ulp; below 2^-126 it may be 0",
+        Primitive("exp2", _in_f32(lambda x, s: functions.exponential2(x, s.exp2)), "2 ulp; below 2^-126 it may be 0",
                   "an integer"),
         Primitive("log", _log(torch.log, 0.0), "4 ulp", "x = 1"),
         Primitive("log1p", _log(torch.log1p, -1.0), "4 ulp", "x = 0"),
-        Primitive("log2", _in_f32(lambda x, s: intervals.logarithm2(x, s.log2)), "2 ulp", "a power of two"),
-        Primitive("tanh", _in_f32(lambda x, s: intervals.monotone(x, torch.tanh, s.tanh, -1, 1)), "4 ulp", "x = 0"),
-        Primitive("erf", _in_f32(lambda x, s: intervals.monotone(x, torch.erf, s.erf, -1, 1)), "4 ulp", "x = 0"),
+        Primitive("log2", _in_f32(lambda x, s: functions.logarithm2(x, s.log2)), "2 ulp", "a power of two"),
+        Primitive("tanh", _in_f32(lambda x, s: functions.monotone(x, torch.tanh, s.tanh, -1, 1)), "4 ulp", "x = 0"),
+        Primitive("erf", _in_f32(lambda x, s: functions.monotone(x, torch.erf, s.erf, -1, 1)), "4 ulp", "x = 0"),
         Primitive("sigmoid", _in_f32(_sigmoid), "that of fdiv(1, exp(-x) + 1)"),
-        Primitive("abs", lambda args, step, slack: intervals.absolute(args[0]), "none", "always"),
+        Primitive("abs", lambda args, step, slack: functions.absolute(args[0]), "none", "always"),
         Primitive("neg", lambda args, step, slack: intervals.negate(args[0]), "none", "always"),
         Primitive("ceil", _whole(torch.ceil), "none", "always; a set across an integer gives exactly two"),
         Primitive("floor", _whole(torch.floor), "none", "always"),
         Primitive("round", _whole(torch.round), "none: halves to even", "always"),
-        Primitive("maximum", _extreme(intervals.maximum), "none; of -0 and +0 either", "always"),
-        Primitive("minimum", _extreme(intervals.minimum), "none; of -0 and +0 either", "always"),
-        Primitive("clamp", lambda args, step, slack: intervals.clamp(*args), "none; NaN stays NaN", "always"),
+        Primitive("maximum", _extreme(functions.maximum), "none; of -0 and +0 either", "always"),
+        Primitive("minimum", _extreme(functions.minimum), "none; of -0 and +0 either", "always"),
+        Primitive("clamp", lambda args, step, slack: functions.clamp(*args), "none; NaN stays NaN", "always"),
         Primitive("amax", lambda args, step, slack: reductions.largest(args[0], *step.params), "none", "always"),
         Primitive(
             "sum", _reduction(reductions.total), "c(n) * 2^-24 * sum of |terms|, c(n) = min(n, 56 + n/8)",

@@ -10,8 +10,8 @@ class Slack:
     """In ulps of f32 unless said otherwise, on top of the hull of the exact result and its rounding.
 
     `exp_argument`: ulps for each unit of |x|, since exp may be 2^(x * log2 e) with a rounded product. `lanes`: a sum of
-    more than 64 terms has at least so many partial sums; 1 for a kernel that declares one accumulator. `off_centre`: the
-    share of elements that may differ from the centre where more than `several` of them have several admissible values.
+    more than 64 terms has at least so many partial sums; 1 for a kernel that declares one accumulator. `off_centre`:
+    the share of elements that may differ from the centre where more than `several` of them have several values.
     """
 
     fdiv: float = 2.0
