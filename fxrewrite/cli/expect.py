@@ -121,7 +121,7 @@ def with_full_names(file: Any, pin: Any, rules: Any, update: bool) -> Any:
     for name, count in pin.fired.items():
         called = rules.rules_called(name)
         if len(called) != 1 and not update:
-            hint = closest(name, {r.full_name for r in rules.rules}) or "`fxrewrite packs` lists those of the packs"
+            hint = closest(name, rules.rule_names()) or "`fxrewrite packs` lists those of the packs"
             if called:
                 hint = f"write one of {', '.join(r.full_name for r in called)}"
             raise file.wrong(

@@ -202,7 +202,7 @@ def written(file: PinFile) -> str:
 def _text_of(pin: Pin) -> str:
     lines = [*([pin.above] if pin.above else []), "[[model]]", f"program = {_value(pin.program)}"]
     lines += [f"torch = {_value(pin.torch)}"] if pin.torch is not None else []
-    lines += [f"{key} = {_value(value)}" for key, value in pin.settings.items()]
+    lines += [f"{key} = {_value(pin.settings[key])}" for key in SETTINGS if key in pin.settings]
     return "\n".join([*lines, "", f"[model.{FIRED}]", *(f"{_value(r)} = {n}" for r, n in pin.fired.items())])
 
 
@@ -211,7 +211,7 @@ def _value(value: Any) -> str:
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # of JSON only that is no TOML
 
 
 def _key(name: str) -> str:
