@@ -1,0 +1,194 @@
+"""Operands as dtypes, sizes and layouts, before they have values; and with values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from attrs import field, frozen
+from torch import Generator, Tensor
+
+from fxrewrite.dsl.binding import is_element
+from fxrewrite.dsl.check.terms import operands_of, walk
+from fxrewrite.dsl.core import Apply, Dtype, OperandInfo
+from fxrewrite.patterns.dtypes import DTYPES
+from fxrewrite.verify import inputs
+from fxrewrite.verify.assign import Assignment, element
+from fxrewrite.verify.claims import Claim
+from fxrewrite.verify.indices import Bound, bounds_of
+from fxrewrite.verify.layouts import placed
+from fxrewrite.verify.relations import Typed
+
+EVERY = "every kind"
+
+
+@frozen
+class Spec:
+    """One tensor: `role` says what its values are like (data, weight, scale, index). `below`: of indices."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    role: str
+    layout: str = "contiguous"
+    bound: Bound | None = None
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, self.shape))
+        return f"{self.dtype}[{sizes}]" + ("" if self.layout == "contiguous" else f" {self.layout}")
+
+
+@frozen
+class Shaped:
+    """What a claim is tried on but for values: a `Spec`, a list of them, a string or None for each operand."""
+
+    names: tuple[str, ...]
+    operands: tuple[Any, ...]
+    attributes: Mapping[str, Any]
+    defaults: Mapping[str, Any] = field(factory=dict[str, Any], repr=False)
+
+    def __str__(self) -> str:
+        parts = [f"{n} {_said(s)}" for n, s in zip(self.names, self.operands) if not isinstance(s, str)]
+        parts += [f"{n}={v}" for n, v in self.attributes.items() if n not in self.defaults or self.defaults[n] != v]
+        return ", ".join(parts)
+
+
+def _said(spec: Any) -> str:
+    if isinstance(spec, list | tuple):
+        return "[" + ", ".join(map(_said, spec)) + "]"
+    return "none" if spec is None else str(spec)
+
+
+def shaped(claim: Claim, chosen: Assignment, layouts: Callable[[], str] = lambda: "contiguous") -> Shaped:
+    """The operands of a choice. `layouts` gives the layout of each tensor in turn."""
+    op, env = claim.op, chosen.env(claim.op)
+    cases = [*op.equations, claim.candidate, *((claim.reference,) if claim.reference else ())]
+    terms = [t for case in cases for t in case.outputs]
+    bounds = bounds_of(claim.program, op, terms, env)
+    made: list[Any] = []
+    dense = _contiguous((*op.requires, *claim.candidate.guards))
+    for o in op.operands:
+        if o.name in chosen.absent or o.kind == "str":
+            made.append(None if o.kind == "tensor" else "layer")
+        elif o.star:
+            made.append([_spec(o, element(o, i, env), layouts(), bounds) for i in range(chosen.length)])
+        else:
+            layout = "contiguous" if o.name in dense else layouts()
+            made.append(_spec(o, env.typed(o.type), layout, bounds))
+    defaults = {a.name: a.default for a in op.attributes}
+    return Shaped(tuple(o.name for o in op.operands), tuple(made), chosen.attributes, defaults)
+
+
+def _contiguous(conditions: tuple[Any, ...]) -> set[str]:
+    """The operands that conditions want contiguous."""
+    asked = [x for x in walk(conditions) if isinstance(x, Apply) and x.op == "contiguous"]
+    return {o.name for o in operands_of(tuple(asked))}
+
+
+def _spec(info: OperandInfo, typed: Typed, layout: str, bounds: Mapping[str, Bound]) -> Spec:
+    dtype = typed.dtype.name if isinstance(typed.dtype, Dtype) else str(typed.dtype)
+    shape = tuple(typed.shape)
+    if not DTYPES[dtype].is_floating_point:
+        return Spec(dtype, shape, "index", layout, bounds.get(info.name) if dtype in ("i64", "i32") else None)
+    if is_element(info.type) or (dtype == "f32" and len(shape) > 1 and shape[-1] == 1):
+        return Spec(dtype, shape, "scale", layout)
+    return Spec(dtype, shape, "weight" if len(info.type.shape or ()) == 1 and len(shape) == 1 else "data", layout)
+
+
+# ---- values
+
+
+@frozen
+class Given:
+    """Operands and attributes for a claim. `label`: kind, dims, dtypes and layouts, for people."""
+
+    operands: list[Any]
+    attributes: dict[str, Any]
+    label: str
+
+
+def filled(claim: Claim, made: Shaped, kind: str, seed: int, number: int) -> Given:
+    """`made` with values of a kind. `number` turns what goes with it: weights, scales, what the other operands hold."""
+    fill = _Fill(kind, seed, number)
+    operands = [fill(spec) for spec in made.operands]
+    return Given(operands, dict(made.attributes), f"{kind}: {made}")
+
+
+class _Fill:
+    """The values of the operands of one case, in order."""
+
+    def __init__(self, kind: str, seed: int, number: int):
+        self.kind, self.seed, self.number = kind, seed, number
+        self.generator = torch.Generator().manual_seed(seed * 7919 + number)
+        self.count = 0
+        self.first: Tensor | None = None
+
+    def __call__(self, spec: Any) -> Any:
+        if isinstance(spec, list):
+            return [self(s) for s in spec]
+        if not isinstance(spec, Spec):
+            return spec
+        made = _ROLES[spec.role](self, spec, DTYPES[spec.dtype])
+        self.count += 1
+        return placed(made, spec.layout)
+
+    def index(self, spec: Spec, dtype: torch.dtype) -> Tensor:
+        """Positions, or integers."""
+        bound = spec.bound
+        return inputs.integers(
+            spec.shape, dtype, self.generator, bound.size if bound else None, bound is not None and bound.distinct
+        )
+
+    def scale(self, spec: Spec, dtype: torch.dtype) -> Tensor:
+        """One scale, or one a row."""
+        if math.prod(spec.shape) == 1:
+            return inputs.scale(self.number + self.count, spec.shape, dtype)
+        return inputs.rounded(torch.exp2(torch.randn(spec.shape, generator=self.generator) * 3) * 0.037, dtype)
+
+    def weight(self, spec: Spec, dtype: torch.dtype) -> Tensor:
+        """Near one, normal, powers of two, of mixed magnitude, in turn; powers of two where sums are to be exact."""
+        g, shape, turn = self.generator, spec.shape, (self.number + self.count) % 4
+        if self.kind == inputs.EXACT or turn == 2:
+            return torch.exp2(torch.randint(-1, 2, shape, generator=g).float()).to(dtype)
+        if turn == 0:
+            return (1 + 0.2 * torch.randn(shape, generator=g)).to(dtype)
+        return inputs.values("normal" if turn == 1 else "mixed", shape, dtype, g)
+
+    def data(self, spec: Spec, dtype: torch.dtype) -> Tensor:
+        """Values of the kind. Those of a second operand: of the kind, normal, or what cancels the first, row by row."""
+        made = self.of_kind(spec.shape, dtype, self.count)
+        if self.first is None:
+            self.first = made
+            return made
+        if spec.shape == self.first.shape and len(spec.shape) > 1 and self.kind not in (inputs.EXACT, *inputs.SPECIAL):
+            made = self.beside(made, self.first.to(torch.float32))
+        return made
+
+    def of_kind(self, shape: tuple[int, ...], dtype: torch.dtype, turn: int) -> Tensor:
+        if self.kind != EVERY:
+            return inputs.values(self.kind, shape, dtype, self.generator)
+        if not shape:
+            return inputs.values("normal", shape, dtype, self.generator)
+        rows = every(math.prod(shape[:-1]), shape[-1], dtype, self.seed + 13 * turn)
+        return rows.roll(5 * turn, 0).reshape(shape)
+
+    def beside(self, made: Tensor, first: Tensor) -> Tensor:
+        """Every fourth row cancels most of the first operand's, every other fourth is normal."""
+        near = -first * (1 + 2.0**-6 * torch.randn(first.shape, generator=self.generator))
+        rows = torch.arange(math.prod(made.shape[:-1])).reshape(*made.shape[:-1], 1)
+        normal = inputs.values("normal", tuple(made.shape), made.dtype, self.generator)
+        cancelling = inputs.rounded(near, made.dtype)
+        return torch.where(rows % 4 == 1, cancelling, torch.where(rows % 4 == 3, normal, made))
+
+
+_ROLES: dict[str, Callable[[_Fill, Spec, torch.dtype], Tensor]] = {
+    "index": _Fill.index, "scale": _Fill.scale, "weight": _Fill.weight, "data": _Fill.data,
+}  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def every(rows: int, width: int, dtype: torch.dtype, seed: int) -> Tensor:
+    """Rows of every kind. The tensor is shared: nobody writes to operands."""
+    return inputs.mixed((rows, width), dtype, Generator().manual_seed(seed))
