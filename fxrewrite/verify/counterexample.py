@@ -1,0 +1,175 @@
+"""Counterexamples as scripts: a case on which a claim fails, as a Python file that needs only torch (and pytest, if it
+is run as a test). `replay` runs such a file's case again under the rule as it stands now.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from fxrewrite.dsl.core import Dtype
+from fxrewrite.verify.equal import Failure
+from fxrewrite.verify.spelling import function, helpers, tensor
+from fxrewrite.verify.strategies import Given
+
+MARK = "# fxrewrite: "
+
+TEMPLATE = '''"""{title}
+
+{text}
+
+{facts}
+Run it with `python FILE` or `pytest FILE`; it needs torch only. `fxrewrite verify --replay FILE` tries the rule as it
+stands now on the same inputs.
+"""
+{mark}{meta}
+
+from __future__ import annotations
+
+import base64
+
+import torch
+
+nan, inf = float("nan"), float("inf")
+
+{helpers}
+def inputs():
+    return [
+{inputs}
+    ]
+
+
+{reference}
+
+
+{candidate}
+
+
+# The first wrong element of each output: where it is, and the smallest and largest value that may stand there.
+ADMITTED = {admitted}
+
+
+def test_{name}():
+    want, got = reference(*inputs()), candidate(*inputs())
+    for name in want:
+        a, b = want[name], got[name]
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), f"{{name}} is {{b.dtype}} {{b.shape}}"
+        if name in ADMITTED:
+            index, low, high = ADMITTED[name]
+            x, y = a[index].double().item(), b[index].double().item()
+            admitted = f"right is {{low!r}} to {{high!r}}, the definition gives {{x!r}}"
+            assert low <= y <= high or (y != y and x != x), f"{{name}}{{list(index)}} is {{y!r}}; {{admitted}}"
+        {otherwise}
+
+
+if __name__ == "__main__":
+    test_{name}()
+    print("both sides agree here")
+'''
+
+
+def script(failure: Failure, sources: dict[str, str]) -> str:
+    """The file of a counterexample."""
+    claim, trial = failure.claim, failure.trial
+    reference, candidate = trial.reference.program, trial.candidate.program
+    span = claim.span
+    text = _lines(sources.get(span.file, ""), span.line, span.end_line) if span else ""
+    shapes = [f"x{i}: {t.dtype} {tuple(t.shape)}" for i, t in enumerate(trial.reference.inputs)]
+    meta = {
+        "subject": claim.name,
+        "kind": claim.kind,
+        "attributes": {k: _json(v) for k, v in trial.given.attributes.items()},
+        "operands": _numbered(trial.given.operands, {}),
+        "label": trial.given.label,
+    }
+    admitted = {n: (v.index, v.lo, v.hi) for n, v in trial.verdicts.items() if not v.ok and v.index is not None}
+    return TEMPLATE.format(
+        title=f"{claim.name}: {failure.reason}".replace('"""', "'''"),
+        text=(f"{span.file}:{span.line}\n{text}" if span else claim.name).replace("\\", "\\\\"),
+        facts="\n".join([f"case: {trial.given.label}", *shapes, f"torch {torch.__version__}", ""]),
+        mark=MARK, meta=json.dumps(meta), helpers=_block(helpers((reference, candidate))),
+        inputs="\n".join(f"        {tensor(t)}," for t in trial.reference.inputs),
+        reference=function("reference", reference), candidate=function("candidate", candidate),
+        admitted=repr(admitted), name=re.sub(r"\W+", "_", claim.name),
+        otherwise="else:\n            assert torch.equal(a.nan_to_num(), b.nan_to_num()), f\"{name} differs\""
+        if not admitted else "",
+    )  # fmt: skip
+
+
+def _lines(text: str, first: int, last: int) -> str:
+    return "\n".join(text.splitlines()[first - 1 : last])
+
+
+def _block(text: str) -> str:
+    return f"\n{text}\n\n" if text else ""
+
+
+def _json(value: Any) -> Any:
+    """An attribute as JSON: dtypes and lists are marked."""
+    if isinstance(value, Dtype):
+        return {"dtype": value.name}
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    return {"list": list(value)} if isinstance(value, tuple) else value
+
+
+def _value(kept: Any) -> Any:
+    if not isinstance(kept, dict):
+        return kept
+    kind, value = next(iter(kept.items()))
+    return {"dtype": Dtype, "float": float.fromhex, "list": tuple}[kind](value)
+
+
+def _numbered(operands: Any, known: dict[int, int]) -> Any:
+    """Operands with the number of its input for each tensor; the same tensor is the same input."""
+    if isinstance(operands, Tensor):
+        return {"input": known.setdefault(id(operands), len(known))}
+    return [_numbered(o, known) for o in operands] if isinstance(operands, list | tuple) else operands
+
+
+def _operands(kept: Any, inputs: Sequence[Tensor]) -> Any:
+    if isinstance(kept, dict):
+        return inputs[kept["input"]]
+    return [_operands(k, inputs) for k in kept] if isinstance(kept, list) else kept
+
+
+# ---- replay
+
+
+class NoCounterexample(Exception):
+    """A file is not a counterexample of `fxrewrite verify`; the text says what is missing."""
+
+
+@frozen
+class Kept:
+    """What a file holds: the claim by kind and name, and a case of it."""
+
+    kind: str
+    subject: str
+    given: Given
+
+
+def read(path: Path) -> Kept:
+    """The case of a counterexample. Runs the file, which is Python. Raises NoCounterexample, OSError."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    line = next((x for x in text.splitlines() if x.startswith(MARK)), None)
+    if line is None:
+        raise NoCounterexample(f"{path} has no line that begins with `{MARK.strip()}`")
+    try:
+        meta = json.loads(line.removeprefix(MARK))
+        module: dict[str, Any] = {"__name__": "counterexample"}
+        exec(compile(text, str(path), "exec"), module)
+        inputs = module["inputs"]()
+        attributes = {k: _value(v) for k, v in meta["attributes"].items()}
+        return Kept(
+            meta["kind"], meta["subject"], Given(_operands(meta["operands"], inputs), attributes, meta["label"])
+        )
+    except Exception as error:
+        raise NoCounterexample(f"{path} cannot be read: {error}") from error
