@@ -15,15 +15,16 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from fxrewrite.lowering import eager
-from fxrewrite.patterns.dtypes import DTYPES
+from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.verify.casts import cast
 from fxrewrite.verify.findings import Counts
-from fxrewrite.verify.floats import FORMATS, rounded
-from fxrewrite.verify.movement import UNDONE, carry, undo
+from fxrewrite.verify.floats import rounded
+from fxrewrite.verify.movement import carry, undo
+from fxrewrite.verify.origins import Origin, origins, typed
 from fxrewrite.verify.primitives import TABLE, NoMeaning
 from fxrewrite.verify.sets import Set, contains, counts, point, same, tensor_of
 from fxrewrite.verify.slack import DEFAULT, Slack
-from fxrewrite.verify.straight import Slot, Step, Straight, walk
+from fxrewrite.verify.straight import Step, Straight, walk
 
 __all__ = ["NoMeaning", "Verdict", "judge"]
 
@@ -67,41 +68,6 @@ def judge(
     return {name: sets.verdicts[name] for name, _ in program.outputs if name in sets.verdicts}
 
 
-@frozen
-class Origin:
-    """Where an output may be judged: at `slot`, before `steps` (from there to the output) moved or packed it."""
-
-    output: str
-    slot: int
-    steps: tuple[Step, ...]
-
-
-def origins(program: Straight) -> dict[str, list[Origin]]:
-    """For each output the places where it may be judged, the first one first."""
-    found: dict[str, list[Origin]] = {}
-    for name, output in program.outputs:
-        slot, steps = output, ()
-        places = [Origin(name, slot, ())]
-        while (step := program.step(slot)) is not None and _can_be_undone(program, step):
-            slot, steps = step.args[0].index, (step, *steps)
-            places.append(Origin(name, slot, steps))
-        found[name] = places[::-1]
-    return found
-
-
-def _can_be_undone(program: Straight, step: Step) -> bool:
-    if step.opaque is not None or step.op not in UNDONE or not isinstance(step.args[0], Slot):
-        return False
-    before = program.step(step.args[0].index)
-    if before is None:
-        return False
-    return step.op != "to" or step.dtype == "e8m0fnu" or _widens(before.dtype, step.dtype)
-
-
-def _widens(narrow: str, wide: str) -> bool:
-    return wide == "f32" and narrow in FORMATS and narrow != "f64"
-
-
 @define
 class Sets:
     """The meaning of steps on sets; judges what was `written` on the way."""
@@ -115,17 +81,18 @@ class Sets:
 
     def __attrs_post_init__(self) -> None:
         self.places = {}
-        types = {name: (DTYPES.get(dtype), shape) for name, dtype, shape in output_types(self.program)}
+        slots = dict(self.program.outputs)
         for name, places in origins(self.program).items():
-            if name in self.written and self._comparable(name, *types[name]):
+            if name in self.written and self._comparable(name, slots[name]):
                 for place in places:
                     self.places.setdefault(place.slot, []).append(place)
 
-    def _comparable(self, name: str, dtype: Any, shape: tuple[int, ...]) -> bool:
-        tensor = self.written[name]
-        if tensor.dtype == dtype and tuple(tensor.shape) == shape:
+    def _comparable(self, name: str, slot: int) -> bool:
+        tensor, (dtype, shape) = self.written[name], typed(self.program, slot)
+        if tensor.dtype == DTYPES.get(dtype) and tuple(tensor.shape) == shape:
             return True
-        why = f"{tensor.dtype} {list(tensor.shape)} was written for {dtype} {list(shape)}"
+        wrote = NAMES.get(tensor.dtype, str(tensor.dtype))
+        why = f"{wrote}{list(tensor.shape)} was written where {dtype}{list(shape)} is declared"
         elements = tensor.numel()
         self.verdicts[name] = Verdict(name, elements, elements, Counts(), refused=why)
         return False
@@ -155,16 +122,6 @@ class Sets:
             self.replaced[slot] = given
             found = point(given)
         return found
-
-
-def output_types(program: Straight) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Name, dtype and shape of each output."""
-    found: list[tuple[str, str, tuple[int, ...]]] = []
-    for name, slot in program.outputs:
-        step = program.step(slot)
-        dtype, shape = program.inputs[slot] if step is None else (step.dtype, step.shape)
-        found.append((name, dtype, shape))
-    return found
 
 
 def _opaque(step: Step, args: Sequence[Any]) -> Set:
