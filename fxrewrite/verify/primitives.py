@@ -11,7 +11,7 @@ from attrs import frozen
 from fxrewrite.dsl.core import PRIMITIVES
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.lowering import eager, packing
-from fxrewrite.verify import functions, intervals, movement, reductions
+from fxrewrite.verify import functions, intervals, movement, rank_sums, reductions
 from fxrewrite.verify.casts import cast
 from fxrewrite.verify.floats import INTEGERS, rounded
 from fxrewrite.verify.sets import INTEGER, Set, collapse, highest, lowest, map_bounds, number, two_valued
@@ -137,9 +137,14 @@ def _round_e2m1(args: Arguments, step: Step, slack: Slack) -> Set:
 
 def _alone(args: Arguments, step: Step, slack: Slack) -> Set:
     """A built-in over the ranks of a group of one; values move as torch moves them."""
-    if step.op == "psum" and getattr(step.params[-1], "size", 1) != 1:
-        raise NoMeaning(step.op, step.span, "a sum over several ranks has no meaning in one process")
     return movement.move(step.op, args[0], step.params)
+
+
+def _over_ranks(args: Arguments, step: Step, slack: Slack) -> Set:
+    """The sum of what each rank has; with a group among its parameters, that of one rank."""
+    if step.params and getattr(step.params[-1], "size", 1) != 1:
+        raise NoMeaning(step.op, step.span, "a sum over several ranks has no meaning in one process")
+    return args[0] if step.params else rank_sums.total(args, step.dtype)
 
 
 def _whole(f: Callable[[torch.Tensor], torch.Tensor]) -> OnSets:
@@ -209,7 +214,8 @@ TABLE: dict[str, Primitive] = {
             for op in ("pack2", "pack4")
         ),
         Primitive("swizzle", lambda args, step, slack: movement.swizzle(args[0]), "none", "always"),
-        *(Primitive(op, _alone, "a group of one rank", "always") for op in ("psum", "pshard", "pconcat")),
+        Primitive("psum", _over_ranks, "any order; partial sums may be rounded to the dtype", "all of them fit it"),
+        *(Primitive(op, _alone, "a group of one rank", "always") for op in ("pshard", "pconcat")),
     ]
 }  # fmt: skip
 assert set(TABLE) <= set(PRIMITIVES)
