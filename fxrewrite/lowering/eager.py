@@ -66,12 +66,13 @@ class Torch(Algebra):
         self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Sequence[Any], Mapping[Any, Any]]:
         """A registered torch op; one of aten means its decomposition, if it has one. Nothing given is overwritten."""
-        like = next((a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)), None)
-        written: dict[Any, Tensor] = {}
-        made = [_argument(a, written, like) for a in args]
-        named = {k: _argument(v, written, like) for k, v in kwargs.items()}
-        results = torch_op(op)(*made, **named)
+        made, named, written = torch_arguments(args, kwargs)
+        results = self.torch_op(op)(*made, **named)
         return results if isinstance(results, tuple | list) else (results,), written
+
+    def torch_op(self, name: str) -> Callable[..., Any]:
+        """What computes a torch op. Raises EvaluationError where this process has none of this name."""
+        return torch_op(name)
 
     def reference(self, op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:
         """What the `ref` of an op returns: operands by position, attributes by name, dtypes as torch has them."""
@@ -237,6 +238,12 @@ def torch_op(name: str) -> Callable[..., Any]:
     The meaning of an aten op is its decomposition in Inductor's table, not the eager kernel. Raises EvaluationError
     where no such op is registered.
     """
+    found = registered_op(name)
+    return partial(_decomposed, found) if name.startswith("aten.") else found
+
+
+def registered_op(name: str) -> Any:
+    """The torch op called `name`, as it is registered. Raises EvaluationError where there is none."""
     namespace, _, rest = name.partition(".")
     found: Any = getattr(torch.ops, namespace)
     try:
@@ -244,7 +251,7 @@ def torch_op(name: str) -> Callable[..., Any]:
             found = getattr(found, part)
     except AttributeError:
         raise EvaluationError(f"this process has no torch op called {name}") from None
-    return partial(_decomposed, found) if namespace == "aten" else found
+    return found
 
 
 class _Decompose(TorchDispatchMode):
@@ -265,6 +272,16 @@ class _Decompose(TorchDispatchMode):
 def _decomposed(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with _Decompose():
         return op(*args, **kwargs)
+
+
+def torch_arguments(
+    args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any], dict[Any, Tensor]]:
+    """The arguments of a call as torch takes them, and what it writes of them, by slot: memory of its own."""
+    like = next((a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)), None)
+    written: dict[Any, Tensor] = {}
+    made = [_argument(a, written, like) for a in args]
+    return made, {k: _argument(v, written, like) for k, v in kwargs.items()}, written
 
 
 def _argument(argument: Any, written: dict[Any, Tensor], like: Tensor | None) -> Any:
