@@ -109,24 +109,22 @@ def unpack4(packed: Tensor) -> Tensor:
 # ---- outputs put back
 
 
-def undo(op: str, params: Sequence[Any], written: Tensor, shape: Sequence[int], dtype: str) -> Tensor | None:
-    """What a step was given, of this shape and dtype, where it gave `written`; None where that cannot be told."""
-    if op in ("clone", "reshape"):
-        return written.reshape(tuple(shape))
+def undo(op: str, params: Sequence[Any], written: Tensor, shape: Sequence[int], dtype: str) -> Tensor:
+    """What a step of `UNDONE` was given, of this shape and dtype, where it gave `written`."""
+    if op == "to":
+        return written.to(DTYPES[dtype])
     if op == "permute":
         order = [d % len(shape) for d in params[0]]
         return written.permute([order.index(d) for d in range(len(shape))])
     if op == "swizzle":
         index = swizzled_index(shape).reshape(-1)
         places = torch.argsort(index)[int((index == 0).sum()) :]
-        return written.contiguous().view(torch.uint8).reshape(-1)[places].view(written.dtype).reshape(tuple(shape))
-    if op == "pack2":
-        return unpack2(written).reshape(tuple(shape))
-    if op == "pack4":
-        return unpack4(written).reshape(tuple(shape))
-    if op == "to":
-        return written.to(DTYPES[dtype])
-    return None
+        written = written.contiguous().view(torch.uint8).reshape(-1)[places].view(written.dtype)
+    elif op == "pack2":
+        written = unpack2(written)
+    elif op == "pack4":
+        written = unpack4(written)
+    return written.reshape(tuple(shape))
 
 
 def carry(op: str, params: Sequence[Any], mask: Tensor, shape: Sequence[int]) -> Tensor:

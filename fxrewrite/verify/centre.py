@@ -1,0 +1,103 @@
+"""Clause 11: behind long sums, where sets are wide, few elements may differ from the centre.
+
+The centre is the definition in float64 with its declared roundings only, each written output taken as it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from fxrewrite.verify.floats import FORMATS, quantum
+from fxrewrite.verify.interpret import Simulated, Wide
+from fxrewrite.verify.sets import INTEGER, Set, point, same
+from fxrewrite.verify.slack import Slack
+from fxrewrite.verify.straight import Slot, Step, Straight, walk
+
+COARSE = ("bf16", "f16", "e4m3fn", "e4m3fnuz", "e5m2", "e2m1", INTEGER)  # grids whose rounding hides an error in f32
+FEWEST = 1000  # a share of fewer elements says nothing
+WIDTHS_PER_DIFFERENCE = 50.0  # right kernels came no nearer than a hundredth of the bound of a long sum to its ends
+EXACT = ("to", "clamp", "round", "round_e2m1", "reshape", "permute", "clone")  # between a result and its rounding
+
+
+@define
+class Centre(Simulated):
+    """The steps in float64; `replaced`: what was written, by slot, and `own`: what the centre has there."""
+
+    replaced: Mapping[int, Tensor] = field(kw_only=True)
+    own: dict[int, Tensor] = field(factory=dict[int, Tensor], kw_only=True)
+
+    def step(self, slot: int, step: Step, args: Sequence[Any]) -> Wide:
+        """The value of a step, or what was written for it."""
+        found = Simulated.step(self, slot, step, args)
+        if slot not in self.replaced:
+            return found
+        self.own[slot] = found.value
+        return Wide(point(self.replaced[slot]).lo, step.dtype)
+
+
+@frozen(eq=False)
+class Centred:
+    """The centre of a program: the values of all slots, and `own` ones where outputs arise."""
+
+    program: Straight
+    values: list[Any]
+    own: dict[int, Tensor]
+
+
+def centre(program: Straight, inputs: Sequence[Tensor], replaced: Mapping[int, Tensor]) -> Centred:
+    """The centre for these inputs, given what was written for some slots."""
+    meaning = Centre(lambda op: False, replaced=replaced)
+    values = walk(program, inputs, meaning)
+    return Centred(program, values, meaning.own)
+
+
+def applies(x: Set, several: int, slack: Slack) -> bool:
+    """Is an output wide enough, coarse enough and large enough for clause 11?"""
+    elements = x.lo.numel()
+    return x.grid in COARSE and elements >= FEWEST and several > slack.several * elements
+
+
+def off_centre(found: Centred, slot: int, x: Set, given: Tensor, slack: Slack) -> tuple[float, float]:
+    """The share of elements that are not the centre, and the share that may be.
+
+    Elements of one value before their rounding count once. Where sets are very wide, right kernels may differ more
+    often.
+    """
+    own, values = found.own[slot].expand(x.shape), point(given).lo
+    off = ~same(own, values)
+    allowed = (_width(x) / WIDTHS_PER_DIFFERENCE).clamp(slack.off_centre, 1.0)
+    before = _before_rounding(found, slot)
+    if before is not None and before.shape == off.shape:
+        distinct, place = torch.unique(before, return_inverse=True)
+        if len(distinct) < FEWEST:
+            return 0.0, 1.0
+        off, allowed = (_mean_by(place, v.to(torch.float64), len(distinct)) for v in (off, allowed))
+    return float(off.to(torch.float64).mean()), float(allowed.mean())
+
+
+def _width(x: Set) -> Tensor:
+    """How many steps of its grid a set spans."""
+    step = torch.ones_like(x.lo) if x.grid == INTEGER else quantum(x.lo, FORMATS[str(x.grid)])
+    width = (x.hi - x.lo) / step
+    return width.nan_to_num(0.0, WIDTHS_PER_DIFFERENCE, 0.0).expand(x.shape)
+
+
+def _mean_by(place: Tensor, values: Tensor, count: int) -> Tensor:
+    """The mean of the values that share a place."""
+    sums = torch.zeros(count, dtype=torch.float64).index_add_(0, place.reshape(-1), values.reshape(-1))
+    return sums / torch.bincount(place.reshape(-1), minlength=count)
+
+
+def _before_rounding(found: Centred, slot: int) -> Tensor | None:
+    """The centre before the last roundings of a slot."""
+    step = found.program.step(slot)
+    while step is not None and step.op in EXACT and isinstance(step.args[0], Slot):
+        slot = step.args[0].index
+        step = found.program.step(slot)
+    value = found.values[slot]
+    return value.value if isinstance(value, Wide) else None
