@@ -322,8 +322,9 @@ class Run:
     def _host(self, winners: list[Plan]) -> None:
         by_rule: dict[str, dict[Node, list[Node]]] = {}
         of_node: dict[tuple[str, Node], Plan] = {}
+        entries = hosting.Entries(self.graph)
         for p in winners:
-            name, anchor = p.found.rule.full_name, hosting.entry_node(p.anchor, p.dead)
+            name, anchor = p.found.rule.full_name, entries.of(p.anchor, p.dead)
             by_rule.setdefault(name, {})[anchor] = hosting.shown(anchor, p.dead, bool(self.sweep.table.writes))
             of_node[name, anchor] = p
         hosting.apply(self.graph, by_rule, lambda rule, node: self._fire(of_node.pop((rule, node), None)))

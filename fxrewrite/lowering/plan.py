@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from functools import cache
 from typing import Any
 
-import torch
 from attrs import define, field
 from torch.fx import Node
-from torch.fx.node import _side_effectful_functions
 
 from fxrewrite.dsl.core import Operand, Prim, Term
 from fxrewrite.patterns.dialect import BOOKKEEPING, VIEWS
-from fxrewrite.patterns.effects import Effects, call_of, ordered
+from fxrewrite.patterns.effects import Effects, call_of, ordered, stays
 from fxrewrite.patterns.values import Table, Value, values_in
 from fxrewrite.patterns.views import Found
 from fxrewrite.patterns.wording import describe
@@ -209,7 +206,7 @@ def dying(dead: set[Node], captures: set[Node], effects: Effects | None = None) 
         for a in todo.pop().all_input_nodes:
             if a in dead or a in captures or a.op != "call_function":
                 continue
-            if all(u in dead or idle(u, effects) for u in a.users):
+            if a.users.keys() <= dead or all(u in dead or idle(u, effects) for u in a.users):
                 dead.add(a)
                 todo.append(a)
     return dead
@@ -249,13 +246,10 @@ def _nothing_lost(found: Found, dead: set[Node], effects: Effects) -> None:
     """Refuse where a call that writes, draws, or has a hidden effect would go, and is not what the rule takes: what
     stands where a rule has `_` or `...` dies with the match.
     """
-    taken: set[Node] | None = None
-    for n in dead:
-        hidden = bool(effects) and effects.has(n)
-        if hidden or is_write(n) or _is_ordered(n):
-            taken = _ordered_calls(found) if taken is None else taken
-            if n not in taken:
-                raise Refusal("effect order", f"{describe(n)} would go, and the rule does not name it", node=n)
+    kept = dead & effects.kept
+    lost = min(kept - _ordered_calls(found), default=None) if kept else None
+    if lost is not None:
+        raise Refusal("effect order", f"{describe(lost)} would go, and the rule does not name it", node=lost)
 
 
 def _in_order(p: Plan, effects: Effects) -> None:
@@ -288,7 +282,7 @@ def _early_users(p: Plan, last: Node, effects: Effects) -> list[Node]:
             raise Refusal("cycle", f"{describe(u)} is read by the rule and depends on its output", node=u)
         if is_write(u):
             raise Refusal("mutation between", describe(u), node=u)
-        if _is_ordered(u):
+        if stays(u):
             raise Refusal("effect order", f"{describe(u)} would move past another", node=u)
         seen.add(u)
         todo += [w for w in u.users if w < last or w is last]
@@ -297,18 +291,3 @@ def _early_users(p: Plan, last: Node, effects: Effects) -> list[Node]:
         if crossed is not None:
             raise Refusal("effect order", f"{describe(u)} would move past {describe(crossed)}", node=u)
     return sorted(seen)
-
-
-def _is_ordered(node: Node) -> bool:
-    """Has a node an effect, or does it draw random numbers? Then it stays where it is. What checks a value moves."""
-    if node.target in BOOKKEEPING or node.target is torch.ops._c10d_functional.wait_tensor.default:
-        return False
-    if isinstance(node.target, torch._ops.OpOverload):
-        return _is_ordered_op(node.target)
-    return node.is_impure()
-
-
-@cache
-def _is_ordered_op(target: torch._ops.OpOverload) -> bool:
-    seeded = torch.Tag.nondeterministic_seeded in target.tags
-    return seeded or target._schema.is_mutable or target in _side_effectful_functions

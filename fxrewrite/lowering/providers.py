@@ -101,6 +101,7 @@ class Providers:
     allow_relaxed: bool = False
     facts: Mapping[str, Any] = field(factory=dict)
     failures: Failures = field(factory=Failures)
+    _lacking: dict[str, str | None] = field(init=False, factory=dict)
 
     def choose(self, op: OpDef, device: str, write: Callable[[Case], list[Any]]) -> Provider:
         """The provider of a call. `write` puts an impl into the graph, or raises NotServed, the graph as it was.
@@ -109,7 +110,7 @@ class Providers:
         """
         reasons: list[str] = []
         hints: list[str] = []
-        lacking = without_meaning(self.program, op)
+        lacking = self._without_meaning(op)
         for name in self.names:
             if name == "kernel":
                 kernel = kernel_for(op.name, device)
@@ -134,6 +135,11 @@ class Providers:
         found = "; ".join(reasons) or f"none of {', '.join(self.names)} serves {op.name} on {device}"
         hint = next(filter(None, hints), "" if lacking else providers_hint([*self.names, "op"]))
         raise Refusal("provider missing", found, hint=hint)
+
+    def _without_meaning(self, op: OpDef) -> str | None:
+        if op.name not in self._lacking:
+            self._lacking[op.name] = without_meaning(self.program, op)
+        return self._lacking[op.name]
 
     def _impl(self, name: str, op: OpDef, write: Callable[[Case], list[Any]]) -> list[Any]:
         case = impls_of(op).get(name)

@@ -6,17 +6,22 @@ Which torch ops have one, and where its key stands, is read off the declared ops
 
 from __future__ import annotations
 
+import operator
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
 from attrs import frozen
 from torch.fx import GraphModule, Node
+from torch.fx.node import _side_effectful_functions
 
 from fxrewrite.dsl.check.terms import walk
 from fxrewrite.dsl.core import Case, OpDef, Operand, Program, Ref, TorchCall
 from fxrewrite.patterns.calls import Declared
+from fxrewrite.patterns.dialect import BOOKKEEPING
+from fxrewrite.patterns.writes import writes
 
 WRITES, READS = "writes", "reads"
 ORDERED = (WRITES, READS)
@@ -73,18 +78,64 @@ class Effect:
         return WRITES in (self.kind, other.kind) and (self.key == other.key or None in (self.key, other.key))
 
 
-class Effects:
-    """The effects of one graph, in order.
-
-    `declared(target)`: the declared op that a torch op is; `spelled`: what `declarations` found.
+@frozen
+class Kind:
+    """What calls of a torch op do beside giving results. `kept`: they write, draw or have an effect, so none may be
+    lost. `declared`: the op of the language that it is.
     """
 
-    def __init__(
-        self, spelled: dict[Any, Declaration], declared: Callable[[Any], Declared | None], nodes: Iterable[Node]
-    ):
+    effects: Declaration
+    kept: bool
+    declared: Declared | None
+
+
+class Kinds:
+    """The kind of each torch op, asked once.
+
+    `spelled`: what `declarations` found; `declared(target)`: the declared op that a torch op is.
+    """
+
+    def __init__(self, spelled: dict[Any, Declaration], declared: Callable[[Any], Declared | None]):
         self.spelled, self.declared = spelled, declared
+        self._known: dict[torch._ops.OpOverload, Kind] = {}
+
+    def of(self, target: torch._ops.OpOverload) -> Kind:
+        """The kind of an op."""
+        found = self._known.get(target)
+        if found is None:
+            known = self.declared(target)
+            effects = self.spelled.get(target)
+            if effects is None:
+                effects = tuple((k, n) for k, n in (known.op.effects if known else ()) if k in ORDERED)
+            kept = bool(effects) or target._schema.is_mutable or (target not in MOVABLE and _draws_or_acts(target))
+            found = self._known[target] = Kind(effects, kept, known)
+        return found
+
+
+def stays(node: Node) -> bool:
+    """Has a node an effect, or does it draw random numbers? Then it stays where it is. What checks a value moves."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target not in MOVABLE and _draws_or_acts(node.target)
+    return node.is_impure()
+
+
+MOVABLE = BOOKKEEPING | {torch.ops._c10d_functional.wait_tensor.default}
+
+
+@cache
+def _draws_or_acts(target: torch._ops.OpOverload) -> bool:
+    seeded = torch.Tag.nondeterministic_seeded in target.tags
+    return seeded or target._schema.is_mutable or target in _side_effectful_functions
+
+
+class Effects:
+    """The effects of one graph, in order. `kept`: its nodes that may not be lost. `calls`: of declared ops."""
+
+    def __init__(self, kinds: Kinds, nodes: Iterable[Node]):
+        self.kinds = kinds
         self.by_key: dict[str | None, list[Effect]] = {}
-        self._known: dict[Any, Declaration] = {}
+        self.kept: set[Node] = set()
+        self.calls: dict[Node, Declared] = {}
         for node in nodes:
             self.note(node)
 
@@ -94,7 +145,7 @@ class Effects:
     def has(self, node: Node) -> bool:
         """Has a call an effect?"""
         if isinstance(node.target, torch._ops.OpOverload):
-            return bool(self._declaration(node.target))
+            return bool(self.kinds.of(node.target).effects)
         return any(True for _ in self.of(node))
 
     def of(self, node: Node) -> Iterator[Effect]:
@@ -108,7 +159,7 @@ class Effects:
         if not isinstance(target, torch._ops.OpOverload):
             return
         named = None
-        for kind, argument in self._declaration(target):
+        for kind, argument in self.kinds.of(target).effects:
             if named is None:
                 names = [a.name for a in target._schema.arguments]
                 named = kwargs if target is not node.target else {**dict(zip(names, node.args, strict=False)), **kwargs}
@@ -122,18 +173,24 @@ class Effects:
             for inner in graph.graph.nodes if isinstance(graph, GraphModule) else ():
                 yield from (Effect(node, e.kind, e.key) for e in self.of(inner))
 
-    def _declaration(self, target: Any) -> Declaration:
-        found = self._known.get(target)
-        if found is None:
-            found = self.spelled.get(target)
-            known = self.declared(target) if found is None else None
-            found = found or tuple((k, n) for k, n in (known.op.effects if known else ()) if k in ORDERED)
-            self._known[target] = found
-        return found
-
     def note(self, node: Node) -> None:
         """Take up a node of the graph."""
+        target = node.target
+        if node.op != "call_function" or target is operator.getitem:
+            if node.op == "placeholder":
+                self.kept.add(node)
+            return
+        if isinstance(target, torch._ops.OpOverload):
+            kind = self.kinds.of(target)
+            if kind.declared is not None:
+                self.calls[node] = kind.declared
+            if not kind.kept:
+                return
+            self.kept.add(node)
+        elif writes(node) or stays(node):
+            self.kept.add(node)
         for effect in self.of(node):
+            self.kept.add(node)
             insort(self.by_key.setdefault(effect.key, []), effect, key=lambda e: e.node)
 
     def between(self, node: Node, low: Node, high: Node, without: Iterable[Node] = ()) -> Node | None:

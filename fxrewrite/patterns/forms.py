@@ -39,7 +39,7 @@ from fxrewrite.dsl.core import (
 from fxrewrite.dsl.dims import Star
 from fxrewrite.patterns.calls import Declared
 from fxrewrite.patterns.dtypes import DTYPES, to_graph
-from fxrewrite.patterns.effects import declarations
+from fxrewrite.patterns.effects import Kinds, declarations
 from fxrewrite.patterns.further import find_further, names
 from fxrewrite.patterns.groups import Groups
 from fxrewrite.patterns.guards import SiteEnv
@@ -370,8 +370,8 @@ class Library:
         self.program = program
         self.swaps = {op.name: _positions(op) for op in program.ops.values() if op.swaps}
         self.groups, self.replicated = groups or Groups(), replicated
-        self.declared = declared  # what a torch op is in the language
         self.effects = declarations(program, _torch_op_if_any)
+        self.kinds = Kinds(self.effects, declared)  # `declared`: what a torch op is in the language
         self.index: dict[tuple[str, str | None], list[Pattern]] = defaultdict(list)
         self.rules: dict[tuple[str, str | None], list[Pattern]] = defaultdict(list)
         self.numbered: dict[tuple[str, str | None], Numbered] = defaultdict(Numbered)  # rules that name a number

@@ -44,15 +44,35 @@ class SitePattern(PatternExpr):
         return self.match(node)
 
 
-def entry_node(anchor: Node, dying: Iterable[Node]) -> Node:
-    """The node at which a site is looked up: its anchor, or else a node that dies with it.
-
-    Inductor's matcher passes over nodes of dtypes that it generates no code for, E8M0 among them.
+class Entries:
+    """At which node of a site Inductor is asked for it: one of an op that is rare, since it looks at every node of that
+    op. Inductor's matcher passes over nodes of dtypes that it generates no code for, E8M0 among them.
     """
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.counts: dict[Any, int] = {}
+
+    def of(self, anchor: Node, dying: Iterable[Node]) -> Node:
+        """The entry of a site: its anchor, or a node that dies with it."""
+        nodes = {anchor, *dying}
+        while nodes:
+            rarest = min(nodes, key=lambda n: (self._count(n.target), n))
+            if not _passed_over(rarest):
+                return rarest
+            nodes.remove(rarest)
+        return anchor
+
+    def _count(self, target: Any) -> int:
+        if target not in self.counts:
+            self.counts[target] = len(self.graph.find_nodes(op="call_function", target=target, sort=False))
+        return self.counts[target]
+
+
+def _passed_over(node: Node) -> bool:
     from torch._inductor.lowering import fallback_node_due_to_unsupported_type
 
-    nodes = (anchor, *dying)
-    return next((n for n in nodes if not fallback_node_due_to_unsupported_type(n, allow_cpu_inputs=False)), anchor)
+    return fallback_node_due_to_unsupported_type(node, allow_cpu_inputs=False)
 
 
 def shown(anchor: Node, dying: Iterable[Node], written: bool) -> list[Node]:

@@ -95,15 +95,13 @@ class Sweep:
     def read(self, graph: torch.fx.Graph) -> None:
         """Number every node of `graph`; views are found as values appear."""
         writes = self.table.writes = Writes(graph)
-        self.table.effects = Effects(self.library.effects, self.library.declared, graph.nodes)
-        declared = self.library.declared
+        effects = self.table.effects = Effects(self.library.kinds, graph.nodes)
         for node in graph.nodes:
             read_node(self.table, node)
             if writes:
                 writes.read(self.table, node)
-            known = declared(node.target) if node.op == "call_function" else None
-            if known is not None:
-                self._read_call(node, known)
+            if node in effects.calls:
+                self._read_call(node, effects.calls[node])
 
     def _read_call(self, node: torch.fx.Node, declared: Declared) -> None:
         """Note a call of a declared op, and the view that it is."""
