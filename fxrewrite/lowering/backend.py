@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._inductor import config as inductor_config
 from torch._inductor.custom_graph_pass import CustomGraphPass
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
 from fxrewrite.dsl.core import Program
@@ -133,7 +133,7 @@ def rewrite(
     return rewrite_by(make_pass(make_config(packs, **settings)), program)
 
 
-def rewrite_by(pass_: RewritePass, program: Any) -> Any:
+def rewrite_by(pass_: Callable[[Graph], Any], program: Any) -> Any:
     """`rewrite` with a pass that is made already."""
     gm = program.graph_module if isinstance(program, torch.export.ExportedProgram) else program
     if not isinstance(gm, GraphModule):
