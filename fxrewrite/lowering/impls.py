@@ -21,6 +21,7 @@ from fxrewrite.lowering.write import Primitives
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.patterns.forms import MissingOp, torch_op
 from fxrewrite.patterns.hints import SPECIALIZE, import_hint
+from fxrewrite.patterns.overloads import fitting_overloads
 from fxrewrite.patterns.values import dims_of
 from fxrewrite.patterns.wording import as_written
 
@@ -184,7 +185,7 @@ class Nodes(Primitives):
         self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Sequence[Any], Mapping[Any, Any]]:
         """A torch op; one that writes as `auto_functionalized`, which a compiler turns back without copies."""
-        target = torch_op(op)
+        target = self.overload(op, args, kwargs)
         schema = target._schema
         types = {a.name: a for a in schema.arguments}
         positions = [a.name for a in schema.arguments]
@@ -207,6 +208,18 @@ class Nodes(Primitives):
         offset = max(len(schema.returns), 1)
         slots = {given[n][0]: self._item(node, offset + i) for i, n in enumerate(written) if everything[n] is not None}
         return self._taken(node, len(schema.returns), True), slots
+
+    def overload(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The overload of a torch op that torch itself would call with such arguments, where the text names none."""
+        fitting = fitting_overloads(TorchCall(op, tuple(args), tuple(kwargs.items())))
+        if len(fitting) < 2:
+            return torch_op(fitting[0] if fitting else op)
+        given, named = torch.fx.map_arg((list(args), dict(kwargs)), lambda n: n.meta["val"])
+        try:
+            name = torch._C._jit_resolve_packet(op.replace(".", "::"), *given, **named)
+        except RuntimeError as error:
+            raise NotServed(f"no overload of {op} takes this: {error}".split("\n")[0]) from error
+        return getattr(getattr(getattr(torch.ops, op.split(".")[0]), op.split(".")[1]), name or "default")
 
     def _taken(self, node: Node, count: int, several: bool) -> Results:
         return Results(count, lambda i: self._item(node, i) if several else self._whole(node))

@@ -13,6 +13,7 @@ from fxrewrite.patterns.effects import arguments_by_name, ordered
 from fxrewrite.patterns.forms import Pattern, torch_op
 from fxrewrite.patterns.guards import SiteEnv
 from fxrewrite.patterns.matcher import extern_name
+from fxrewrite.patterns.overloads import overloads_of
 from fxrewrite.patterns.sizes import evaluate_shape
 from fxrewrite.patterns.state import UNSET, State
 from fxrewrite.patterns.values import Dims, Table, Value, constant, constant_key
@@ -40,8 +41,8 @@ def complete(sweep: Sweep, pattern: Pattern, s: State, first: Any) -> list[Any] 
 def construct(sweep: Sweep, pattern: Pattern, t: Term, s: State) -> Any:
     """The value of a term whose names are bound: looked up, or made (it may have no node), or None."""
     normal: Any = pattern.normal(t)
-    if isinstance(normal, Prim | Result | Extern):
-        at = pattern.slots.index.get(("term", normal))
+    for one in overloads_of(normal) or (normal,):
+        at = pattern.slots.index.get(("term", one)) if isinstance(one, Prim | Result | Extern) else None
         if at is not None and s.v[at] is not UNSET:
             return s.v[at]
     if isinstance(t, Operand):
@@ -83,9 +84,8 @@ def _result(sweep: Sweep, pattern: Pattern, t: Result, s: State) -> Any:
 
 def _written(sweep: Sweep, pattern: Pattern, t: Extern, s: State) -> Any:
     """Another result of a torch call that is bound: the sibling value of the same call."""
-    normal = pattern.normal(t)
-    at = pattern.slots.index.get(("torch", normal.call if isinstance(normal, Extern) else t.call))
-    call = UNSET if at is None else s.v[at]
+    slots = [pattern.slots.index.get(("torch", one.call)) for one in overloads_of(pattern.normal(t))]
+    call = next((s.v[at] for at in slots if at is not None and s.v[at] is not UNSET), UNSET)
     if call is UNSET:
         return _called(sweep, pattern, t, s)
     name, args = "getitem", (call, t.returned)
@@ -104,7 +104,10 @@ def _written(sweep: Sweep, pattern: Pattern, t: Extern, s: State) -> Any:
 
 def _called(sweep: Sweep, pattern: Pattern, t: Extern, s: State) -> Any:
     """What a torch op without effects returns, of arguments that are bound: a view of a buffer in another dtype."""
-    op, env = torch_op(t.call.op), sweep.env(pattern, s)
+    spelled = overloads_of(pattern.normal(t))
+    if len(spelled) != 1:
+        return None  # which of its overloads?
+    op, env = torch_op(spelled[0].call.op), sweep.env(pattern, s)
     if op._schema.is_mutable or len(op._schema.returns) != 1 or t.call.rest or t.type.shape is None:
         return None
     given = {

@@ -14,6 +14,7 @@ from fxrewrite.dsl.core import (
     DtypeVar,
     Each,
     Either,
+    Extern,
     Lit,
     Number,
     Prim,
@@ -21,6 +22,7 @@ from fxrewrite.dsl.core import (
     TensorType,
     Term,
 )
+from fxrewrite.patterns.overloads import spelled_out
 from fxrewrite.patterns.values import ELEMENTWISE
 
 LOW_OR_SINGLE = {"bf16", "f16", "f32"}
@@ -61,7 +63,7 @@ class Normal:
             return evolve(t, call=self.intern(evolve(t.call, args=args)))  # type: ignore[arg-type]
         if isinstance(t, Prim):
             return self.prim(t, tuple(map(self, t.args)))
-        return t
+        return spelled_out(t) if isinstance(t, Extern) else t
 
     def prim(self, t: Prim, args: tuple[Term, ...]) -> Term:
         """`t` with normal arguments."""
