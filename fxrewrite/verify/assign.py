@@ -19,7 +19,7 @@ from attrs import define, evolve, field, frozen
 
 from fxrewrite.dsl import registered
 from fxrewrite.dsl.check.terms import calls_of
-from fxrewrite.dsl.core import Dtype, DtypeVar, OpDef, OperandInfo, Program
+from fxrewrite.dsl.core import Dtype, DtypeVar, OpDef, OperandInfo
 from fxrewrite.dsl.dims import Dim, names
 from fxrewrite.dsl.evaluate import case_holds
 from fxrewrite.dsl.scalars import UNKNOWN, sizes, value
@@ -29,7 +29,7 @@ from fxrewrite.lowering.eager import Torch
 from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify import domains
 from fxrewrite.verify.claims import Claim, NotThisCase
-from fxrewrite.verify.relations import Relation, Typed, Types, broken
+from fxrewrite.verify.relations import Item, Relation, Relations, Typed, Types
 
 TRIES, RESTARTS = 120, 25  # choices before a search begins anew, and how often
 ELEMENTS = 1 << 16  # of an operand, where nobody says
@@ -67,6 +67,9 @@ class Assignment:
         return env
 
 
+EMPTY = Assignment({}, {}, {}, {}, frozenset(), 0)
+
+
 def element(info: OperandInfo, index: int, env: Types) -> Typed:
     """The type of one of a list: a size of its own is that of its place."""
     inner = Types(attributes=env.attributes, dims=dict(env.dims), stars=dict(env.stars), dtypes=env.dtypes)
@@ -93,7 +96,7 @@ class Variable:
 @frozen
 class Space:
     """Everything that a claim leaves open. `rows`: the name of the axis that is the number of rows; `widths`: the sizes
-    that are only those of last axes.
+    that are only those of last axes. `asked`: the attributes, operands and classes that conditions speak of.
     """
 
     claim: Claim
@@ -101,6 +104,8 @@ class Space:
     rows: str | None
     widths: frozenset[str]
     has_refs: bool
+    relations: Relations
+    asked: frozenset[str]
 
     @classmethod
     def of(cls, claim: Claim) -> Space:
@@ -126,7 +131,8 @@ class Space:
             found.append(Variable(kind, d, _pool(op, d, compared.get(d, ()), divisors)))
         found += [Variable("star", s) for s in sorted(stars, key=lambda s: s != rows)]
         widths = {*dims, *sized} - domains.inner_sizes(op)
-        return cls(claim, tuple(found), rows, frozenset(widths), _has_refs(claim))
+        relations = Relations(claim.program)
+        return cls(claim, tuple(found), rows, frozenset(widths), _has_refs(claim), relations, _asked(claim, relations))
 
     def choose(self, random: Random, wanted: Wanted | None = None, elements: int = ELEMENTS) -> Assignment:
         """A choice that breaks no condition, of the `wanted` values where they fit. Raises Starved."""
@@ -170,6 +176,14 @@ def _zeros(info: OperandInfo, env: Types) -> Any:
     return made if info.star else made[0]
 
 
+def _asked(claim: Claim, relations: Relations) -> frozenset[str]:
+    op, case = claim.op, claim.candidate
+    found = relations.names((*op.requires, *case.guards), case.outputs) | {n for n, _ in case.pins}
+    if claim.reference is not None:
+        return frozenset(found | relations.names((), claim.reference.outputs))
+    return frozenset(found | relations.of_names(op))
+
+
 def _operand_variables(op: OpDef, pins: Mapping[str, Any]) -> Iterator[Variable]:
     for o in op.operands:
         if o.optional:
@@ -210,13 +224,26 @@ class _Search:
 
     def run(self) -> Assignment | None:
         """Several searches, each given up early: a bad first choice is not proved bad by trying all that follow it."""
+        hoped = self.hoped()
+        if hoped is not None:
+            return hoped
         for restart in range(RESTARTS):
             self.left = TRIES
             self.wanted = self.wanted if restart < RESTARTS // 2 else {}
-            found = self.extend(Assignment({}, {}, {}, {}, frozenset(), 0), 0)
+            found = self.extend(EMPTY, 0)
             if found is not None:
                 return found
         return None
+
+    def hoped(self) -> Assignment | None:
+        """The first value of everything, where that breaks nothing."""
+        chosen = EMPTY
+        for variable in self.space.variables:
+            candidates = self.candidates(variable, chosen)
+            if not candidates:
+                return None
+            chosen = _with(chosen, variable, candidates[0])
+        return chosen if self.relation(chosen) is None and self.has_value(chosen) else None
 
     def extend(self, chosen: Assignment, at: int) -> Assignment | None:
         """`chosen` with everything from variable `at` on."""
@@ -228,7 +255,7 @@ class _Search:
             if self.left < 0:
                 return None
             tried = _with(chosen, variable, candidate)
-            relation = self.relation(tried)
+            relation = self.relation(tried) if self.matters(variable, at) else None
             if relation is not None:
                 self.blamed[relation] += 1
                 continue
@@ -236,6 +263,14 @@ class _Search:
             if found is not None:
                 return found
         return None
+
+    def matters(self, variable: Variable, at: int) -> bool:
+        """May a choice of it break a condition? At the end it is asked anyway."""
+        return (
+            variable.kind not in ("present", "attribute", "dtype")
+            or variable.name in self.space.asked
+            or at + 1 == len(self.space.variables)
+        )
 
     def has_value(self, chosen: Assignment) -> bool:
         """Where a `ref` says what an op is, no condition says all that it wants of its operands: it is asked."""
@@ -290,8 +325,13 @@ class _Search:
         if case_holds(case, env) is False:
             unmet = next((c for c in case.guards if value(c, env) is False), None)
             return Relation(said(unmet) if unmet is not None else "its pins", f"{op.name}/{case.name}", case.span)
-        found = broken(claim.program, op.name, op.requires, claim.candidate.outputs, env, op.span)
-        return found or _reference(claim, env)
+        relations, item = self.space.relations, Item(op.name, op.requires, op.span)
+        found = relations.broken(item, case.outputs, env)
+        if found is not None:
+            return found
+        if claim.reference is None:
+            return relations.of_op(op, env)
+        return relations.broken(Item(op.name, (), op.span), claim.reference.outputs, env)
 
 
 def _numbers(chosen: Assignment) -> set[int]:
@@ -304,24 +344,6 @@ def _numbers(chosen: Assignment) -> set[int]:
 def _downwards(rows: Any) -> list[Any]:
     """A number of rows, and fewer where that many are too large."""
     return [rows >> k for k in range(rows.bit_length())] if isinstance(rows, int) and rows else [rows]
-
-
-def _reference(claim: Claim, env: Types) -> Relation | None:
-    if claim.reference is not None:
-        return broken(claim.program, claim.op.name, (), claim.reference.outputs, env, claim.op.span)
-    return of_equations(claim.program, claim.op, env)
-
-
-def of_equations(program: Program, op: OpDef, env: Types) -> Relation | None:
-    """What keeps every equation of an op from holding."""
-    for case in op.equations:
-        found = case_holds(case, env)
-        if found is not False:
-            return broken(program, op.name, (), case.outputs, env, op.span) if found else None
-    if op.ref is not None or not op.equations:
-        return None
-    guards = " or ".join(said(g) for case in op.equations for g in case.guards)
-    return Relation(guards or "an equation", op.name, op.span)
 
 
 def _with(chosen: Assignment, variable: Variable, candidate: Any) -> Assignment:

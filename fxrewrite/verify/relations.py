@@ -1,7 +1,7 @@
 """What sizes, dtypes and attributes must satisfy for a definition to have a value: decided on types, without tensors.
 
     env = Types(attributes=..., dims=...)            # what is chosen so far
-    broken(program, op, terms, env)                  # the first condition that cannot hold any more, or None
+    Relations(program).of_op(op, env)                # the first condition that cannot hold any more, or None
 
 The conditions are `requires` and guards of the item itself and of every op that it calls, in the sizes that they have
 there; that an equation holds, and a case of each choice. What is not yet chosen breaks nothing.
@@ -9,15 +9,15 @@ there; that an equation holds, and a case of each choice. What is not yet chosen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, cast
 
 from attrs import define, field, frozen
 
 from fxrewrite.dsl.binding import EvaluationError, bind_operands
-from fxrewrite.dsl.check.terms import children, is_list
+from fxrewrite.dsl.check.terms import children, is_list, names_of, operands_of, walk
 from fxrewrite.dsl.core import UNKNOWN as NO_TYPE
-from fxrewrite.dsl.core import Call, Case, Choose, Operand, Program, TensorType
+from fxrewrite.dsl.core import Call, Choose, DtypeVar, OpDef, Operand, Program, TensorType
 from fxrewrite.dsl.evaluate import case_holds
 from fxrewrite.dsl.scalars import UNKNOWN, Env, holds, sizes, value
 from fxrewrite.dsl.syntax import Span
@@ -66,43 +66,73 @@ class Types(Env):
         return value.shape if isinstance(value, Typed) else UNKNOWN
 
 
-def broken(
-    program: Program, name: str, conditions: Iterable[Any], terms: Sequence[Any], env: Types, span: Span | None = None
-) -> Relation | None:
-    """The first of `conditions`, or of those inside `terms`, that does not hold. `name`: the item that they are of."""
-    for condition in conditions:
-        if value(condition, env) is False:
-            return Relation(said(condition), name, span)
-    return _Walk(program, name, span).terms(terms, env)
+@frozen
+class Choice:
+    """What a choice between terms asks: conditions, and what is inside the case that they choose."""
+
+    cases: tuple[tuple[tuple[Any, ...], tuple[Any, ...]], ...]
+    span: Span | None
 
 
 @define(eq=False)
-class _Walk:
+class Relations:
+    """The relations of the ops of a program. `inside`: what terms ask, by the identity of their tuple."""
+
     program: Program
-    name: str
-    span: Span | None
-    seen: set[int] = field(factory=set[int])
+    inside: dict[int, tuple[tuple[Any, ...], tuple[Any, ...]]] = field(factory=dict[int, Any])
+    spoken: dict[str, set[str]] = field(factory=dict[str, set[str]])
 
-    def terms(self, terms: Iterable[Any], env: Types) -> Relation | None:
-        return next((found for t in terms if (found := self.one(t, env)) is not None), None)
+    def broken(self, item: Item, terms: tuple[Any, ...], env: Types) -> Relation | None:
+        """The first condition of an item, or of what is inside `terms`, that does not hold."""
+        for condition in item.conditions:
+            if value(condition, env) is False:
+                return Relation(said(condition), item.name, item.span)
+        return self.all_of(self.asked(terms), item, env)
 
-    def one(self, term: Any, env: Types) -> Relation | None:
-        if id(term) in self.seen:
-            return None
-        self.seen.add(id(term))
-        if isinstance(term, Choose):
-            return self.choice(term, env)
-        inside = self.terms(children(term), env)
-        return inside or (self.call(term, env) if isinstance(term, Call) else None)
+    def asked(self, terms: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The calls inside terms, and the choices; those inside a case of a choice are its own."""
+        found = self.inside.get(id(terms))
+        if found is None:
+            found = self.inside[id(terms)] = (terms, _asked(terms))  # with the terms, so that the identity stays theirs
+        return found[1]
 
-    def choice(self, term: Choose, env: Types) -> Relation | None:
+    def names(self, conditions: Iterable[Any], terms: tuple[Any, ...]) -> set[str]:
+        """The attributes, operands and dtype classes that conditions, and those inside `terms`, speak of."""
+        found = _spoken_of(conditions)
+        for part in self.asked(terms):
+            calls = [part] if isinstance(part, Call) else list(_calls(part))
+            for call in calls:
+                op = self.program.ops[call.op]
+                theirs = self.of_names(op)
+                found |= _spoken_of(a for n, a in call.attrs if n in theirs)
+                found |= _spoken_of(a for o, a in zip(op.operands, call.args) if theirs & {o.name, *_classes(o.type)})
+        return found
+
+    def of_names(self, op: OpDef) -> set[str]:
+        """The attributes and operands that the conditions of an op speak of."""
+        found = self.spoken.get(op.name)
+        if found is None:
+            found = self.spoken[op.name] = self.names(op.requires, ())
+            for case in op.equations:
+                found |= {n for n, _ in case.pins} | self.names(case.guards, case.outputs)
+        return found
+
+    def all_of(self, parts: Iterable[Any], item: Item, env: Types) -> Relation | None:
+        """The first relation that calls and choices break."""
+        for part in parts:
+            found = self.call(part, env) if isinstance(part, Call) else self.choice(part, item, env)
+            if found is not None:
+                return found
+        return None
+
+    def choice(self, part: Choice, item: Item, env: Types) -> Relation | None:
         """The case that is chosen; a choice that is still open breaks nothing."""
-        for conditions, case in term.cases:
+        for conditions, inside in part.cases:
             found = holds(conditions, env)
             if found is not False:
-                return self.one(case, env) if found else None
-        tried = " or ".join(said(c) for conditions, _ in term.cases for c in conditions)
-        return Relation(tried, self.name, term.span or self.span)
+                return self.all_of(inside, item, env) if found else None
+        tried = " or ".join(said(c) for conditions, _ in part.cases for c in conditions)
+        return Relation(tried, item.name, part.span or item.span)
 
     def call(self, call: Call, env: Types) -> Relation | None:
         """What the called op wants of its operands and attributes."""
@@ -113,22 +143,65 @@ class _Walk:
             bind_operands(op, [argument(a, env) for a in call.args], inner)
         except EvaluationError as error:
             return Relation(str(error), op.name, op.span)
-        walk = _Walk(self.program, op.name, op.span)
-        unmet = next((c for c in op.requires if value(c, inner) is False), None)
-        if unmet is not None:
-            return Relation(said(unmet), op.name, op.span)
-        return walk.equations(op.equations, op.ref is not None, inner)
+        return self.of_op(op, inner)
 
-    def equations(self, cases: Sequence[Case], has_ref: bool, env: Types) -> Relation | None:
-        """The equation that holds; one that may is not looked into."""
-        for case in cases:
-            found = case_holds(case, env)
-            if found is not False:
-                return self.terms(case.outputs, env) if found else None
-        if has_ref or not cases:
+    def of_op(self, op: OpDef, env: Types) -> Relation | None:
+        """What an op requires, and that an equation holds; one that may hold is not looked into."""
+        item = Item(op.name, op.requires, op.span)
+        found = self.broken(item, (), env)
+        if found is not None:
+            return found
+        for case in op.equations:
+            stands = case_holds(case, env)
+            if stands is not False:
+                return self.all_of(self.asked(case.outputs), item, env) if stands else None
+        if op.ref is not None or not op.equations:
             return None
-        tried = " or ".join(said(g) for case in cases for g in case.guards) or "an equation"
-        return Relation(tried, self.name, self.span)
+        tried = " or ".join(said(g) for case in op.equations for g in case.guards)
+        return Relation(tried or "an equation", op.name, op.span)
+
+
+@frozen
+class Item:
+    """An item whose conditions are asked: its name and place."""
+
+    name: str
+    conditions: tuple[Any, ...]
+    span: Span | None = None
+
+
+def _asked(terms: Iterable[Any]) -> tuple[Any, ...]:
+    found: dict[int, Any] = {}
+    seen: set[int] = set()
+    todo = list(terms)
+    while todo:
+        x = todo.pop()
+        if id(x) in seen:
+            continue
+        seen.add(id(x))
+        if isinstance(x, Choose):
+            found[id(x)] = Choice(tuple((c, _asked((t,))) for c, t in x.cases), x.span)
+            continue
+        if isinstance(x, Call):
+            found[id(x)] = x
+        todo.extend(children(x))
+    return tuple(found.values())
+
+
+def _calls(choice: Choice) -> Iterable[Call]:
+    for part in (p for _, inside in choice.cases for p in inside):
+        yield from [part] if isinstance(part, Call) else _calls(part)
+
+
+def _spoken_of(conditions: Iterable[Any]) -> set[str]:
+    listed = tuple(conditions)
+    classes = {x.key for x in walk(listed) if isinstance(x, DtypeVar)}
+    operands = operands_of(listed)
+    return names_of(listed) | classes | {n for o in operands for n in (o.name, *_classes(o.type))}
+
+
+def _classes(type_: TensorType) -> set[str]:
+    return {type_.dtype.key} if isinstance(type_.dtype, DtypeVar) else set()
 
 
 def argument(given: Any, env: Types) -> Any:

@@ -23,6 +23,7 @@ from fxrewrite.verify.layouts import placed
 from fxrewrite.verify.relations import Typed
 
 EVERY = "every kind"
+INDICES = ("i64", "i32")  # dtypes of what may be positions
 
 
 @frozen
@@ -66,7 +67,7 @@ def shaped(claim: Claim, chosen: Assignment, layouts: Callable[[], str] = lambda
     op, env = claim.op, chosen.env(claim.op)
     cases = [*op.equations, claim.candidate, *((claim.reference,) if claim.reference else ())]
     terms = [t for case in cases for t in case.outputs]
-    bounds = bounds_of(claim.program, op, terms, env)
+    bounds = bounds_of(claim.program, op, terms, env) if any(map(_is_integer, op.operands)) else {}
     made: list[Any] = []
     dense = _contiguous((*op.requires, *claim.candidate.guards))
     for o in op.operands:
@@ -81,6 +82,10 @@ def shaped(claim: Claim, chosen: Assignment, layouts: Callable[[], str] = lambda
     return Shaped(tuple(o.name for o in op.operands), tuple(made), chosen.attributes, defaults)
 
 
+def _is_integer(info: OperandInfo) -> bool:
+    return isinstance(info.type.dtype, Dtype) and info.type.dtype.name in INDICES
+
+
 def _contiguous(conditions: tuple[Any, ...]) -> set[str]:
     """The operands that conditions want contiguous."""
     asked = [x for x in walk(conditions) if isinstance(x, Apply) and x.op == "contiguous"]
@@ -91,7 +96,7 @@ def _spec(info: OperandInfo, typed: Typed, layout: str, bounds: Mapping[str, Bou
     dtype = typed.dtype.name if isinstance(typed.dtype, Dtype) else str(typed.dtype)
     shape = tuple(typed.shape)
     if not DTYPES[dtype].is_floating_point:
-        return Spec(dtype, shape, "index", layout, bounds.get(info.name) if dtype in ("i64", "i32") else None)
+        return Spec(dtype, shape, "index", layout, bounds.get(info.name) if dtype in INDICES else None)
     if is_element(info.type) or (dtype == "f32" and len(shape) > 1 and shape[-1] == 1):
         return Spec(dtype, shape, "scale", layout)
     return Spec(dtype, shape, "weight" if len(info.type.shape or ()) == 1 and len(shape) == 1 else "data", layout)
