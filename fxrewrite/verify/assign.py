@@ -32,6 +32,7 @@ from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.relations import Item, Relation, Relations, Typed, Types
 
 TRIES, RESTARTS = 120, 25  # choices before a search begins anew, and how often
+KEPT = 0.7  # the share of what is wanted that a search keeps which begins anew
 ELEMENTS = 1 << 16  # of an operand, where nobody says
 SMALL = (4, 2, 1, 3, 6, 5, 16, 8, 32)  # sizes of axes that are not the last
 Wanted = Mapping[str, Sequence[Any]]
@@ -229,7 +230,8 @@ class _Search:
             return hoped
         for restart in range(RESTARTS):
             self.left = TRIES
-            self.wanted = self.wanted if restart < RESTARTS // 2 else {}
+            if restart:  # something that is wanted may not go together
+                self.wanted = {n: v for n, v in self.wanted.items() if self.random.random() < KEPT}
             found = self.extend(EMPTY, 0)
             if found is not None:
                 return found
@@ -281,6 +283,7 @@ class _Search:
             claim.expected(Torch(), zeros(claim.op, chosen), chosen.attributes)
         except (NotThisCase, ValueError, RuntimeError, IndexError) as error:
             self.blamed[Relation(str(error).splitlines()[0], claim.name, claim.span)] += 1
+            self.left = 0  # what it refuses is not in the last choice alone: begin anew
             return False
         return True
 
