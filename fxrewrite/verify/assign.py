@@ -10,7 +10,7 @@ choice before is made anew. Raises `Starved` with the condition that broke most.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -18,23 +18,24 @@ import torch
 from attrs import define, evolve, field, frozen
 
 from fxrewrite.dsl import registered
-from fxrewrite.dsl.check.terms import calls_of
-from fxrewrite.dsl.core import Dtype, DtypeVar, OpDef, OperandInfo
+from fxrewrite.dsl.check.terms import calls_of, operands_of
+from fxrewrite.dsl.core import Dtype, OpDef, OperandInfo
 from fxrewrite.dsl.dims import Dim, names
 from fxrewrite.dsl.evaluate import case_holds
 from fxrewrite.dsl.scalars import UNKNOWN, sizes, value
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.dsl.wording import said
 from fxrewrite.lowering.eager import Torch
-from fxrewrite.patterns.dtypes import DTYPES
+from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.verify import domains
 from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.relations import Item, Relation, Relations, Typed, Types
+from fxrewrite.verify.untyped import Completion, NoChoice
+from fxrewrite.verify.variables import Variable, bound_by_built_ins, is_untyped, variables_of
 
 TRIES, RESTARTS = 120, 25  # choices before a search begins anew, and how often
 KEPT = 0.7  # the share of what is wanted that a search keeps which begins anew
 ELEMENTS = 1 << 16  # of an operand, where nobody says
-SMALL = (4, 2, 1, 3, 6, 5, 16, 8, 32)  # sizes of axes that are not the last
 Wanted = Mapping[str, Sequence[Any]]
 
 
@@ -48,7 +49,9 @@ class Starved(Exception):
 
 @frozen
 class Assignment:
-    """A choice. `dtypes`: of classes by key, of operands of any dtype by name. `lengths`: of list operands."""
+    """A choice. `dtypes`: of classes by key, of operands of any dtype by name. `length`: of list operands. `types`: of
+    operands whose declared type does not say it.
+    """
 
     attributes: dict[str, Any]
     dims: dict[str, int]
@@ -56,12 +59,13 @@ class Assignment:
     dtypes: dict[str, str]
     absent: frozenset[str]
     length: int
+    types: dict[str, Typed] = field(factory=dict[str, Typed])
 
     def env(self, op: OpDef) -> Types:
         """What conditions are asked in."""
         env = Types(attributes=dict(self.attributes), dims=dict(self.dims), stars=dict(self.stars))
         env.dtypes = {k: Dtype(n) for k, n in self.dtypes.items()}
-        env.operands = dict.fromkeys(self.absent)
+        env.operands = {**dict.fromkeys(self.absent), **self.types}
         for o in op.operands:
             if o.star and self.length:
                 env.operands[o.name] = [element(o, i, env) for i in range(self.length)]
@@ -82,64 +86,43 @@ def element(info: OperandInfo, index: int, env: Types) -> Typed:
 
 
 @frozen
-class Variable:
-    """What is chosen, and the values that it may have.
-
-    `kind`: present, length, dtype, attribute, star, dim, `size` (an attribute that is one) or `each` (a dim of each
-    element of a list).
-    """
-
-    kind: str
-    name: str
-    values: tuple[Any, ...] = ()
-
-
-@frozen
 class Space:
-    """Everything that a claim leaves open. `rows`: the name of the axis that is the number of rows; `widths`: the sizes
-    that are only those of last axes. `asked`: the attributes, operands and classes that conditions speak of.
+    """Everything that a claim leaves open.
+
+    `rows`: the name of the axis that is the number of rows; `widths`: the sizes that are only those of last axes.
+    `is_tried`: is a choice right only where the reference has a value for zeros? `asked`: the attributes, operands and
+    classes that conditions speak of. `is_open`: has it operands without a type, or parameters of built-ins?
     """
 
     claim: Claim
     variables: tuple[Variable, ...]
     rows: str | None
     widths: frozenset[str]
-    has_refs: bool
+    is_tried: bool
     relations: Relations
     asked: frozenset[str]
+    is_open: bool
 
     @classmethod
     def of(cls, claim: Claim) -> Space:
         """The space of a claim, with the attributes and operands that its candidate pins."""
-        op, pins = claim.op, dict(claim.candidate.pins)
-        terms = (*op.requires, *claim.candidate.guards, *claim.candidate.outputs)
-        terms += tuple(t for e in op.equations for t in (*e.guards, *e.outputs))
-        compared, divisors = domains.literals(terms), domains.divisors(terms)
-        sized = domains.attributes_as_sizes(op)
-        plain = [a for a in op.attributes if a.name not in sized]
-        found = [*_operand_variables(op, pins), *(_attribute(a, compared, pins) for a in plain)]
-        rows = domains.row_axis(op)
-        dims, stars = domains.sizes_in(op)
-        for n in sized:
-            values = (pins[n],) if n in pins else _pool(op, n, compared.get(n, ()), divisors)
-            found.append(Variable("size", n, values))
-        own = {n for o in op.operands if o.star for d in o.type.shape or () if isinstance(d, Dim) for n in names(d)}
-        own -= {
-            n for o in op.operands if not o.star for d in o.type.shape or () if isinstance(d, Dim) for n in names(d)
-        }
-        for d in sorted(dims, key=lambda d: d == rows):
-            kind = "each" if d in own else "dim"
-            found.append(Variable(kind, d, _pool(op, d, compared.get(d, ()), divisors)))
-        found += [Variable("star", s) for s in sorted(stars, key=lambda s: s != rows)]
-        widths = {*dims, *sized} - domains.inner_sizes(op)
-        relations = Relations(claim.program)
-        return cls(claim, tuple(found), rows, frozenset(widths), _has_refs(claim), relations, _asked(claim, relations))
+        op = claim.op
+        rows, relations = domains.row_axis(op), Relations(claim.program)
+        sizes = {*domains.sizes_in(op)[0], *domains.attributes_as_sizes(op)}
+        is_open = bool(bound_by_built_ins(claim)) or any(is_untyped(o) for o in op.operands)
+        return cls(
+            claim=claim,
+            variables=tuple(variables_of(claim, rows)),
+            rows=rows,
+            widths=frozenset(sizes - domains.inner_sizes(op)),
+            is_tried=is_open or _has_refs(claim),
+            relations=relations,
+            asked=_asked(claim, relations),
+            is_open=is_open,
+        )
 
     def choose(self, random: Random, wanted: Wanted | None = None, elements: int = ELEMENTS) -> Assignment:
         """A choice that breaks no condition, of the `wanted` values where they fit. Raises Starved."""
-        unknown = next((o for o in self.claim.op.operands if o.kind == "tensor" and o.type.shape is None), None)
-        if unknown is not None:
-            raise Starved(f"the type of `{unknown.name}`", unknown.span)
         search = _Search(self, random, wanted or {}, elements)
         found = search.run()
         if found is None:
@@ -172,7 +155,7 @@ def zeros(op: OpDef, chosen: Assignment) -> list[Any]:
 def _zeros(info: OperandInfo, env: Types) -> Any:
     if info.kind == "str":
         return ""
-    types = env.operands[info.name] if info.star else [env.typed(info.type)]
+    types = env.operands[info.name] if info.star else [env.operands.get(info.name) or env.typed(info.type)]
     made = [torch.zeros(t.shape, dtype=DTYPES[t.dtype.name]) for t in types]
     return made if info.star else made[0]
 
@@ -183,35 +166,6 @@ def _asked(claim: Claim, relations: Relations) -> frozenset[str]:
     if claim.reference is not None:
         return frozenset(found | relations.names((), claim.reference.outputs))
     return frozenset(found | relations.of_names(op))
-
-
-def _operand_variables(op: OpDef, pins: Mapping[str, Any]) -> Iterator[Variable]:
-    for o in op.operands:
-        if o.optional:
-            yield Variable("present", o.name, (False,) if o.name in pins else (True, False))
-    if any(o.star for o in op.operands):
-        yield Variable("length", "length", (2, 3, 1))
-    seen: set[str] = set()
-    for o in op.operands:
-        dtypes = domains.dtypes_of(o) if o.kind == "tensor" else None
-        key = o.type.dtype.key if isinstance(o.type.dtype, DtypeVar) else o.name
-        if dtypes is not None and not isinstance(o.type.dtype, Dtype) and key not in seen:
-            seen.add(key)
-            yield Variable("dtype", key, dtypes)
-
-
-def _attribute(a: Any, compared: Mapping[str, Any], pins: Mapping[str, Any]) -> Variable:
-    if a.name in pins:
-        return Variable("attribute", a.name, (pins[a.name],))
-    return Variable("attribute", a.name, domains.values_of(a, compared.get(a.name, ())))
-
-
-def _pool(op: OpDef, name: str, compared: Sequence[Any], divisors: set[int]) -> tuple[int, ...]:
-    """Sizes for a dim: what the text names, then usual ones."""
-    near = [n for c in compared if type(c) is int for n in (c, c + 1, c - 1)]
-    multiples = [k * n for n in sorted(divisors) for k in (1, 3, 4)]
-    usual = SMALL if name in domains.inner_sizes(op) else (*multiples, *domains.WIDTHS)
-    return tuple(dict.fromkeys(n for n in (*near, *usual) if n > 0))
 
 
 @define(eq=False)
@@ -245,12 +199,12 @@ class _Search:
             if not candidates:
                 return None
             chosen = _with(chosen, variable, candidates[0])
-        return chosen if self.relation(chosen) is None and self.has_value(chosen) else None
+        return self.whole(chosen) if self.relation(chosen) is None else None
 
     def extend(self, chosen: Assignment, at: int) -> Assignment | None:
         """`chosen` with everything from variable `at` on."""
         if at == len(self.space.variables):
-            return chosen if self.has_value(chosen) else None
+            return self.whole(chosen)
         variable = self.space.variables[at]
         for candidate in self.candidates(variable, chosen):
             self.left -= 1
@@ -274,10 +228,33 @@ class _Search:
             or at + 1 == len(self.space.variables)
         )
 
+    def whole(self, chosen: Assignment) -> Assignment | None:
+        """A choice with what only the left side tells, where the claim has a value for it."""
+        for _ in range(RESTARTS if self.space.is_open else 1):
+            tried = self.completed(chosen) if self.space.is_open else chosen
+            if tried is not None and self.has_value(tried):
+                return tried
+        return None
+
+    def completed(self, chosen: Assignment) -> Assignment | None:
+        """A choice with types for operands that have none, and parameters."""
+        claim = self.space.claim
+        left = claim.reference.outputs if claim.reference is not None else claim.candidate.outputs
+        completion = Completion(chosen.env(claim.op), chosen.dtypes, self.random)
+        try:
+            completion.run([*(t for t in operands_of(left) if t.type.shape is not None), *left])
+        except NoChoice as error:
+            self.blamed[Relation(str(error), claim.name, claim.span)] += 1
+            return None
+        open_ = [o.name for o in claim.op.operands if is_untyped(o)]
+        made = {n: completion.tensors[n] for n in open_ if n in completion.tensors}
+        types = {n: Typed(Dtype(NAMES[t.dtype]), tuple(t.shape)) for n, t in made.items()}
+        return evolve(chosen, attributes=completion.env.attributes, types=types)
+
     def has_value(self, chosen: Assignment) -> bool:
         """Where a `ref` says what an op is, no condition says all that it wants of its operands: it is asked."""
         claim = self.space.claim
-        if not self.space.has_refs:
+        if not self.space.is_tried:
             return True
         try:
             claim.expected(Torch(), zeros(claim.op, chosen), chosen.attributes)

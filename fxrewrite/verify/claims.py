@@ -14,6 +14,7 @@ from attrs import field, frozen
 from fxrewrite.dsl.core import UNKNOWN, Case, Contract, OpDef, Program, ResultInfo, RuleDef
 from fxrewrite.dsl.evaluate import Algebra, Bindings, EvaluationError, bind, case_holds, evaluate_bound, evaluate_terms
 from fxrewrite.dsl.syntax import Span
+from fxrewrite.verify.free_names import as_bound, free, without_wilds
 
 
 class NotThisCase(Exception):
@@ -72,17 +73,18 @@ def claims(program: Program) -> Iterator[Claim]:
 
 def case_claim(program: Program, op: OpDef, kind: str, case: Case) -> Claim:
     """That a form or provider of an op is its definition."""
-    return Claim(
-        kind, f"{op.name}/{case.name}", program, op, case, contract=case.contract or op.contract, span=case.span
-    )
+    signature, reference = as_bound(op, case) if case.binds else (op, None)
+    contract = case.contract or op.contract
+    return Claim(kind, f"{op.name}/{case.name}", program, signature, case, reference, contract, case.span)
 
 
 def rule_claim(program: Program, rule: RuleDef) -> Claim:
     """That the right side of a rule is its left side."""
     names = ["out"] if len(rule.left) == 1 else [f"out{i}" for i in range(len(rule.left))]
     results = tuple(ResultInfo(n, getattr(t, "type", UNKNOWN)) for n, t in zip(names, rule.left))
-    left, right = Case("left", rule.left), Case("right", rule.right)
-    op = OpDef(rule.full_name, rule.operands, rule.attributes, results, (left,), requires=rule.guards, span=rule.span)
+    left, right = Case("left", without_wilds(rule.left)), Case("right", rule.right)
+    attributes = (*rule.attributes, *free(left.outputs, rule.attributes))
+    op = OpDef(rule.full_name, rule.operands, attributes, results, (left,), requires=rule.guards, span=rule.span)
     return Claim("rule", rule.full_name, program, op, right, left, rule.contract, rule.span)
 
 

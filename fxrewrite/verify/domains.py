@@ -119,6 +119,16 @@ def sizes_in(op: OpDef) -> tuple[list[str], list[str]]:
     return list(dims), list(stars)
 
 
+def sizes_of_elements(op: OpDef) -> set[str]:
+    """The sizes that only lists have: each element its own."""
+
+    def named(star: bool) -> set[str]:
+        shapes = [d for o in op.operands if o.star == star for d in o.type.shape or ()]
+        return {n for d in shapes if isinstance(d, Dim) for n in names(d)}
+
+    return named(True) - named(False)
+
+
 def inner_sizes(op: OpDef) -> set[str]:
     """The sizes of axes that are not the last."""
     return {d.name for o in op.operands for d in (o.type.shape or ())[:-1] if isinstance(d, Dim) and d.name}

@@ -230,7 +230,7 @@ def mixed(shape: tuple[int, ...], dtype: torch.dtype, g: Generator, kinds: Seque
     count = math.prod(shape[:-1])
     each = -(-count // len(kinds))
     blocks = [values(k, (each, shape[-1]), dtype, g) for k in kinds]
-    rows = torch.stack(blocks, 1).reshape(-1, shape[-1])[:count]
+    rows = torch.stack(blocks, 1).reshape(each * len(kinds), shape[-1])[:count]
     return rows.reshape(shape)
 
 
@@ -260,3 +260,14 @@ SCALES = (0.037, 3 * 2.0**-8, 5 * SIXTEENTHS / 4, 2.0**-5, 0.0123, 7 * 2.0**-9, 
 def scale(index: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A scale of one element: round ones and odd ones in turn."""
     return torch.full(shape, SCALES[index % len(SCALES)]).to(dtype)
+
+
+# ---- natives: facts about values that operands are given
+
+
+def _doubled(x: Tensor) -> Tensor:
+    half = x[..., : x.shape[-1] // 2]
+    return torch.cat([half, half, x[..., 2 * half.shape[-1] :]], -1)
+
+
+FACTS: dict[str, Callable[[Tensor], Tensor]] = {"fxrewrite.facts:doubled": _doubled}

@@ -8,12 +8,13 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Generator, Tensor
 
+from fxrewrite.dsl import registered
 from fxrewrite.dsl.binding import is_element
 from fxrewrite.dsl.check.terms import operands_of, walk
-from fxrewrite.dsl.core import Apply, Dtype, OperandInfo
+from fxrewrite.dsl.core import Apply, Dtype, Operand, OperandInfo
 from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify import inputs
 from fxrewrite.verify.assign import Assignment, element
@@ -28,13 +29,16 @@ INDICES = ("i64", "i32")  # dtypes of what may be positions
 
 @frozen
 class Spec:
-    """One tensor: `role` says what its values are like (data, weight, scale, index). `below`: of indices."""
+    """One tensor. `role`: what its values are like (data, weight, scale, index). `bound`: of indices. `fact`: a native
+    that must hold of it.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     role: str
     layout: str = "contiguous"
     bound: Bound | None = None
+    fact: str | None = None
 
     def __str__(self) -> str:
         sizes = ", ".join(map(str, self.shape))
@@ -70,6 +74,7 @@ def shaped(claim: Claim, chosen: Assignment, layouts: Callable[[], str] = lambda
     bounds = bounds_of(claim.program, op, terms, env) if any(map(_is_integer, op.operands)) else {}
     made: list[Any] = []
     dense = _contiguous((*op.requires, *claim.candidate.guards))
+    facts = _facts((*op.requires, *claim.candidate.guards))
     for o in op.operands:
         if o.name in chosen.absent or o.kind == "str":
             made.append(None if o.kind == "tensor" else "layer")
@@ -77,7 +82,8 @@ def shaped(claim: Claim, chosen: Assignment, layouts: Callable[[], str] = lambda
             made.append([_spec(o, element(o, i, env), layouts(), bounds) for i in range(chosen.length)])
         else:
             layout = "contiguous" if o.name in dense else layouts()
-            made.append(_spec(o, env.typed(o.type), layout, bounds))
+            spec = _spec(o, chosen.types.get(o.name) or env.typed(o.type), layout, bounds)
+            made.append(evolve(spec, fact=facts.get(o.name)))
     defaults = {a.name: a.default for a in op.attributes}
     return Shaped(tuple(o.name for o in op.operands), tuple(made), chosen.attributes, defaults)
 
@@ -92,11 +98,20 @@ def _contiguous(conditions: tuple[Any, ...]) -> set[str]:
     return {o.name for o in operands_of(tuple(asked))}
 
 
+def _facts(conditions: tuple[Any, ...]) -> dict[str, str]:
+    """The natives that conditions ask of an operand, where operands can be made that they hold of."""
+    natives = [c for c in conditions if isinstance(c, Apply) and c.op.startswith(registered.MARK) and len(c.args) == 1]
+    sources = {c.args[0].name: c.op.removeprefix(registered.MARK) for c in natives if isinstance(c.args[0], Operand)}
+    return {name: source for name, source in sources.items() if source in inputs.FACTS}
+
+
 def _spec(info: OperandInfo, typed: Typed, layout: str, bounds: Mapping[str, Bound]) -> Spec:
     dtype = typed.dtype.name if isinstance(typed.dtype, Dtype) else str(typed.dtype)
     shape = tuple(typed.shape)
     if not DTYPES[dtype].is_floating_point:
         return Spec(dtype, shape, "index", layout, bounds.get(info.name) if dtype in INDICES else None)
+    if info.type.shape is None:
+        return Spec(dtype, shape, "data", layout)
     if is_element(info.type) or (dtype == "f32" and len(shape) > 1 and shape[-1] == 1):
         return Spec(dtype, shape, "scale", layout)
     return Spec(dtype, shape, "weight" if len(info.type.shape or ()) == 1 and len(shape) == 1 else "data", layout)
@@ -136,6 +151,7 @@ class _Fill:
         if not isinstance(spec, Spec):
             return spec
         made = _ROLES[spec.role](self, spec, DTYPES[spec.dtype])
+        made = made if spec.fact is None else inputs.FACTS[spec.fact](made)
         self.count += 1
         return placed(made, spec.layout)
 
