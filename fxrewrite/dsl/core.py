@@ -311,6 +311,21 @@ class ResultInfo:
 
 
 @frozen
+class Sample:
+    """Inputs for a proof: an operand, attribute or dim called `name`.
+
+    One of `values`, or drawn: `distribution` is normal (mean `a`, deviation `b`), uniform or log_uniform (from `a` to
+    `b`).
+    """
+
+    name: str
+    values: tuple[Any, ...] = ()
+    distribution: str | None = None
+    a: float = 0.0
+    b: float = 1.0
+
+
+@frozen
 class Case:
     """One way to spell an op: an equation, a form or a provider.
 
@@ -355,6 +370,7 @@ class OpDef:
     span: Span | None = field(eq=False, default=None, repr=False)
     effects: tuple[tuple[str, str], ...] = ()  # (kind, operand or attribute): ("writes", "layer")
     swaps: tuple[str, ...] = ()  # two operands that may be exchanged
+    samples: tuple[Sample, ...] = field(eq=False, default=())  # they change nothing that is matched
     elementwise: tuple[str, ...] = ()  # those of `rowwise` that are so in columns too
 
     def attribute(self, name: str) -> Attribute | None:
@@ -390,6 +406,7 @@ class RuleDef:
     left_span: Span | None = field(eq=False, default=None, repr=False)
     decreasing: Scalar | None = None  # a number that falls with each firing
     is_named: bool = True  # False: the name comes from its ops
+    samples: tuple[Sample, ...] = field(eq=False, default=())
 
     @property
     def full_name(self) -> str:

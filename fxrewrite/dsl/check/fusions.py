@@ -266,7 +266,7 @@ def fusion_rule(checker: Checker, sig: OpDef, f: syntax.Fusion, pack: syntax.Pac
     return RuleDef(
         sig.name, pack.name if pack else None, case.outputs, right, sig.operands, sig.attributes, case.named, kept,
         sig.requires, prefer, f.over, f.level, f.flag, (pack.stage if pack else None) or "fuse",
-        f.contract or (pack.contract if pack else None), order, f.span, outputs_span(f.outputs),
+        f.contract or (pack.contract if pack else None), order, f.span, outputs_span(f.outputs), samples=sig.samples,
     )  # fmt: skip
 
 

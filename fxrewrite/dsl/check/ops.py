@@ -33,6 +33,7 @@ from fxrewrite.dsl.core import (
     OperandInfo,
     Ref,
     ResultInfo,
+    Sample,
     Scalar,
     TensorType,
 )
@@ -227,9 +228,10 @@ def check_op(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
         if case is None:
             break
         equations.append(case)
-    checker.guard(lambda: samples_of(checker, op.samples, sig))
+    found = checker.guard(lambda: samples_of(checker, op.samples, sig))
     before = len(checker.diagnostics)
-    made = with_spellings(checker, evolve(sig, equations=tuple(equations)), op.forms, op.impls)
+    sig = evolve(sig, equations=tuple(equations), samples=found or ())
+    made = with_spellings(checker, sig, op.forms, op.impls)
     if len(equations) == len(op.equations):
         checker.guard(lambda: check_claims(checker, op.properties, made))
     if len(equations) == len(op.equations) and op.ref is None:
@@ -279,9 +281,9 @@ def with_requires(checker: Checker, op: syntax.Op, sig: OpDef) -> OpDef:
     return evolve(sig, requires=made)
 
 
-def samples_of(checker: Checker, found: tuple[syntax.Sample, ...], sig: OpDef) -> None:
+def samples_of(checker: Checker, found: tuple[syntax.Sample, ...], sig: OpDef) -> tuple[Sample, ...]:
     """What an op or fusion draws for its proof."""
-    samples.check_samples(checker, found, sig.name, sig.operands, sig.attributes, sig.results)
+    return samples.check_samples(checker, found, sig.name, sig.operands, sig.attributes, sig.results)
 
 
 # ---- equations

@@ -98,7 +98,8 @@ class Passes:
             if isinstance(source, syntax.Op):
                 self.ops[name] = ops.check_op(checker, source, sig)
             else:
-                checker.guard(lambda source=source, sig=sig: ops.samples_of(checker, source.samples, sig))
+                found = checker.guard(lambda source=source, sig=sig: ops.samples_of(checker, source.samples, sig))
+                sig = evolve(sig, samples=found or ())
                 checker.guard(lambda source=source, sig=sig: check_claims(checker, source.properties, sig))
                 self.ops[name] = ops.with_spellings(checker, sig, (), source.impls)
 

@@ -82,13 +82,13 @@ def check_rule(checker: Checker, r: syntax.Rule, pack: syntax.Pack | None, order
     _nothing_dropped(item, rights, r)
     check_effects(checker, r, lefts, rights, guards)
     guards = replicated_guards(checker, lefts, rights, guards)
-    check_samples(checker, r.samples, item.name, operands, attributes)
+    samples = check_samples(checker, r.samples, item.name, operands, attributes)
     return RuleDef(
         r.name or bare_name(lefts, rights), pack.name if pack else None, lefts, rights,
         operands, attributes, named, tuple(item.kept), guards, zonk(prefer),
         r.over, r.level, r.flag, (pack.stage if pack else None) or "fuse",
         r.contract or (pack.contract if pack else None), order, r.span, outputs_span(r.left),
-        decreasing=zonk(decreasing), is_named=r.name is not None,
+        decreasing=zonk(decreasing), is_named=r.name is not None, samples=samples,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fxrewrite.dsl import syntax
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.signatures import check_attribute, plain, say
-from fxrewrite.dsl.core import Attribute, OperandInfo, ResultInfo
+from fxrewrite.dsl.core import Attribute, OperandInfo, ResultInfo, Sample
 from fxrewrite.dsl.dims import Star, names
 
 if TYPE_CHECKING:
@@ -24,13 +24,14 @@ def check_samples(
     operands: tuple[OperandInfo, ...],
     attributes: tuple[Attribute, ...],
     results: tuple[ResultInfo, ...] = (),
-) -> None:
-    """RW202 where a `sample` is for nothing that the item has, RW310 where it gives nothing that fits."""
+) -> tuple[Sample, ...]:
+    """What the clauses say. RW202 where one is for nothing of the item, RW310 where it gives nothing that fits."""
     by_name = {a.name: a for a in attributes}
     tensors = {o.name for o in operands}
     sizes = {n for t in (*(o.type for o in operands), *(r.type for r in results)) for d in t.shape or ()
              for n in ({d.name} if isinstance(d, Star) else names(d))} - by_name.keys()  # fmt: skip
     seen: set[str] = set()
+    found: list[Sample] = []
     for s in samples:
         place = checker.places.word(s.span, s.name)
         known = {n for n in tensors | by_name.keys() | sizes if "#" not in n}
@@ -41,12 +42,15 @@ def check_samples(
             raise Problem("RW208", f"`{s.name}` is sampled twice", place, "put all values into one set")
         seen.add(s.name)
         if isinstance(s.source, tuple):
-            _values(s, s.source, by_name, sizes)
+            found.append(Sample(s.name, _values(s, s.source, by_name, sizes)))
         else:
-            _distribution(checker, s, s.source, s.name in sizes)
+            found.append(Sample(s.name, (), *_distribution(checker, s, s.source, s.name in sizes)))
+    return tuple(found)
 
 
-def _values(s: syntax.Sample, items: tuple[Any, ...], attributes: Mapping[str, Attribute], sizes: set[str]) -> None:
+def _values(
+    s: syntax.Sample, items: tuple[Any, ...], attributes: Mapping[str, Attribute], sizes: set[str]
+) -> tuple[Any, ...]:
     for e in items:
         value = plain(e)
         attribute = attributes.get(s.name)
@@ -54,9 +58,10 @@ def _values(s: syntax.Sample, items: tuple[Any, ...], attributes: Mapping[str, A
             check_attribute(attribute, value, e.span, "this sample")
         elif s.name in sizes and (type(value) is not int or value < 1):
             raise Problem("RW310", f"`{s.name}` is a size, not {say(value)}", e.span, "a size is 1 or more")
+    return tuple(plain(e) for e in items)
 
 
-def _distribution(checker: Checker, s: syntax.Sample, e: Any, size: bool) -> None:
+def _distribution(checker: Checker, s: syntax.Sample, e: Any, size: bool) -> tuple[str, float, float]:
     name = e.func if isinstance(e, syntax.Call) else ""
     if name not in DISTRIBUTIONS:
         hint = closest(name, DISTRIBUTIONS) or "write `normal(0, 1)`, `uniform(-1, 1)` or `log_uniform(1e-3, 1)`"
@@ -75,6 +80,7 @@ def _distribution(checker: Checker, s: syntax.Sample, e: Any, size: bool) -> Non
         raise Problem("RW310", f"the range from {a} to {b} holds nothing", e.span, "the lower bound comes first")
     if name == "log_uniform" and a <= 0:
         raise Problem("RW310", "a logarithmic range is above 0", e.args[0].span, "`log_uniform(1e-3, 1)`")
+    return name, float(a), float(b)
 
 
 def _number(e: Any) -> Any:
