@@ -84,7 +84,10 @@ def rule_claim(program: Program, rule: RuleDef) -> Claim:
     results = tuple(ResultInfo(n, getattr(t, "type", UNKNOWN)) for n, t in zip(names, rule.left))
     left, right = Case("left", without_wilds(rule.left)), Case("right", rule.right)
     attributes = (*rule.attributes, *free(left.outputs, rule.attributes))
-    op = OpDef(rule.full_name, rule.operands, attributes, results, (left,), requires=rule.guards, span=rule.span)
+    op = OpDef(
+        rule.full_name, rule.operands, attributes, results, (left,), requires=rule.guards, span=rule.span,
+        samples=rule.samples,
+    )  # fmt: skip
     return Claim("rule", rule.full_name, program, op, right, left, rule.contract, rule.span)
 
 

@@ -33,9 +33,12 @@ GROUPS = tuple(Group("", n) for n in (1, 2, 4, 8))
 COMPARED = frozenset(("==", "<", "<=", ">", ">="))
 
 
-def values_of(a: Attribute, compared: Iterable[Any]) -> tuple[Any, ...]:
-    """Values of an attribute, the default first. `compared`: literals that conditions hold against it."""
-    found = [*_near(a, compared), *_of_type(a)]
+def values_of(a: Attribute, compared: Iterable[Any], sampled: Iterable[Any] = ()) -> tuple[Any, ...]:
+    """Values of an attribute, the default first, then those of its `sample`.
+
+    `compared`: literals that conditions hold against it.
+    """
+    found = [*sampled, *_near(a, compared), *_of_type(a)]
     default = [] if a.default is NO_DEFAULT else [a.default]
     nothing = [None] if a.optional else []
     return _once([*default, *(a.domain if a.domain is not None else found), *nothing])

@@ -14,14 +14,15 @@ from torch import Generator, Tensor
 from fxrewrite.dsl import registered
 from fxrewrite.dsl.binding import is_element
 from fxrewrite.dsl.check.terms import operands_of, walk
-from fxrewrite.dsl.core import Apply, Dtype, Operand, OperandInfo
+from fxrewrite.dsl.core import Apply, Dtype, Operand, OperandInfo, Sample
 from fxrewrite.patterns.dtypes import DTYPES
-from fxrewrite.verify import inputs
+from fxrewrite.verify import inputs, samples
 from fxrewrite.verify.assign import Assignment, element
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.indices import Bound, bounds_of
 from fxrewrite.verify.layouts import placed
 from fxrewrite.verify.relations import Typed
+from fxrewrite.verify.samples import samples_of
 
 EVERY = "every kind"
 INDICES = ("i64", "i32")  # dtypes of what may be positions
@@ -30,7 +31,7 @@ INDICES = ("i64", "i32")  # dtypes of what may be positions
 @frozen
 class Spec:
     """One tensor. `role`: what its values are like (data, weight, scale, index). `bound`: of indices. `fact`: a native
-    that must hold of it.
+    that must hold of it. `sample`: what the text says of its values.
     """
 
     dtype: str
@@ -39,6 +40,7 @@ class Spec:
     layout: str = "contiguous"
     bound: Bound | None = None
     fact: str | None = None
+    sample: Sample | None = None
 
     def __str__(self) -> str:
         sizes = ", ".join(map(str, self.shape))
@@ -73,6 +75,7 @@ def shaped(claim: Claim, chosen: Assignment, layouts: Callable[[], str] = lambda
     terms = [t for case in cases for t in case.outputs]
     bounds = bounds_of(claim.program, op, terms, env) if any(map(_is_integer, op.operands)) else {}
     made: list[Any] = []
+    sampled = samples_of(claim.program, op)
     dense = _contiguous((*op.requires, *claim.candidate.guards))
     facts = _facts((*op.requires, *claim.candidate.guards))
     for o in op.operands:
@@ -83,7 +86,7 @@ def shaped(claim: Claim, chosen: Assignment, layouts: Callable[[], str] = lambda
         else:
             layout = "contiguous" if o.name in dense else layouts()
             spec = _spec(o, chosen.types.get(o.name) or env.typed(o.type), layout, bounds)
-            made.append(evolve(spec, fact=facts.get(o.name)))
+            made.append(evolve(spec, fact=facts.get(o.name), sample=sampled.get(o.name)))
     defaults = {a.name: a.default for a in op.attributes}
     return Shaped(tuple(o.name for o in op.operands), tuple(made), chosen.attributes, defaults)
 
@@ -150,10 +153,21 @@ class _Fill:
             return [self(s) for s in spec]
         if not isinstance(spec, Spec):
             return spec
-        made = _ROLES[spec.role](self, spec, DTYPES[spec.dtype])
+        made = self.sampled(spec) if self.is_sampled(spec) else _ROLES[spec.role](self, spec, DTYPES[spec.dtype])
         made = made if spec.fact is None else inputs.FACTS[spec.fact](made)
         self.count += 1
         return placed(made, spec.layout)
+
+    def is_sampled(self, spec: Spec) -> bool:
+        """Are its values those that a `sample` says? In every other plain case, and for scales in every other."""
+        return spec.sample is not None and self.number % 2 == 1 and (self.kind == "normal" or spec.role == "scale")
+
+    def sampled(self, spec: Spec) -> Tensor:
+        """Values of a `sample`."""
+        assert spec.sample is not None
+        drawn = samples.drawn(spec.sample, spec.shape, self.generator)
+        dtype = DTYPES[spec.dtype]
+        return inputs.rounded(drawn, dtype) if dtype.is_floating_point else drawn.to(dtype)
 
     def index(self, spec: Spec, dtype: torch.dtype) -> Tensor:
         """Positions, or integers."""

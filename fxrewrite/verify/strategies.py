@@ -14,6 +14,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from fxrewrite.verify.aimed import aimed
 from fxrewrite.verify.assign import Space, Starved
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.domains import Group
@@ -26,11 +27,12 @@ __all__ = ["Given", "Starved", "cases"]
 
 @frozen
 class Cell:
-    """A kind of values, a width and a number of rows."""
+    """A kind of values, a width and a number of rows. `aims`: are scales searched for among the values they meet?"""
 
     kind: str
     width: int
     rows: int
+    aims: bool = False
 
 
 HOSTILE = (
@@ -45,6 +47,7 @@ def cells(profile: Profile) -> list[Cell]:
     rows = profile.rows
     found = [Cell(EVERY, w, rows) for w in (128, 64, 100, 1)]
     found += [Cell("scaled midpoints", 64, rows), Cell(EVERY, 384, rows // 4)]
+    found += [Cell("normal", (64, 100)[i % 2], rows, aims=True) for i in range(profile.aimed)]
     found += [Cell(EVERY, 4096, 16)] if profile.wide else []
     few = [Cell(k, 64, 8) for k in HOSTILE]
     counts = [Cell("normal", 64, n) for n in COUNTS]
@@ -61,7 +64,10 @@ def cases(claim: Claim, profile: Profile, seed: int) -> Iterator[Given]:
     plan = _Plan(claim, Space.of(claim), Random(f"{seed} {claim.name}"))
     for number, cell in enumerate(cells(profile)):
         made = plan.next(cell, number)
-        yield filled(claim, made, cell.kind, seed, number)
+        given = filled(claim, made, cell.kind, seed, number)
+        if cell.aims:
+            given = aimed(claim, given, seed + number) or given
+        yield given
 
 
 @define(eq=False)

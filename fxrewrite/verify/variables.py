@@ -8,9 +8,10 @@ from typing import Any
 from attrs import frozen
 
 from fxrewrite.dsl.check.terms import walk
-from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, DtypeVar, Number, OpDef, OperandInfo, Prim, Ref
+from fxrewrite.dsl.core import NO_DEFAULT, Dtype, DtypeVar, Number, OpDef, OperandInfo, Prim, Ref
 from fxrewrite.verify import domains
 from fxrewrite.verify.claims import Claim
+from fxrewrite.verify.samples import samples_of
 
 SMALL = (4, 2, 1, 3, 6, 5, 16, 8, 32)  # sizes of axes that are not the last
 
@@ -34,13 +35,17 @@ def variables_of(claim: Claim, rows: str | None) -> Iterator[Variable]:
     terms = (*op.requires, *claim.candidate.guards, *claim.candidate.outputs)
     terms += tuple(t for e in op.equations for t in (*e.guards, *e.outputs))
     compared, divisors = domains.literals(terms), domains.divisors(terms)
+    sampled = {n: s.values for n, s in samples_of(claim.program, op).items() if s.values}
     sized, bound = domains.attributes_as_sizes(op), bound_by_built_ins(claim)
     yield from _operands(op, pins)
-    yield from (_attribute(a, compared, pins) for a in op.attributes if a.name not in (*sized, *bound))
+    for a in (a for a in op.attributes if a.name not in (*sized, *bound)):
+        found = domains.values_of(a, compared.get(a.name, ()), sampled.get(a.name, ()))
+        yield Variable("attribute", a.name, (pins[a.name],) if a.name in pins else found)
     dims, stars = domains.sizes_in(op)
     own = domains.sizes_of_elements(op)
     for name in (*sized, *sorted(dims, key=lambda d: d == rows)):
-        values = (pins[name],) if name in pins else _sizes(op, name, compared.get(name, ()), divisors)
+        found = _sizes(op, name, (*sampled.get(name, ()), *_near(compared.get(name, ()))), divisors)
+        values = (pins[name],) if name in pins else found
         yield Variable("size" if name in sized else "each" if name in own else "dim", name, values)
     yield from (Variable("star", s) for s in sorted(stars, key=lambda s: s != rows))
 
@@ -65,18 +70,15 @@ def _operands(op: OpDef, pins: Mapping[str, Any]) -> Iterator[Variable]:
             yield Variable("dtype", key, dtypes)
 
 
-def _attribute(a: Attribute, compared: Mapping[str, Any], pins: Mapping[str, Any]) -> Variable:
-    if a.name in pins:
-        return Variable("attribute", a.name, (pins[a.name],))
-    return Variable("attribute", a.name, domains.values_of(a, compared.get(a.name, ())))
+def _near(compared: Sequence[Any]) -> list[int]:
+    return [n for c in compared if type(c) is int for n in (c, c + 1, c - 1)]
 
 
-def _sizes(op: OpDef, name: str, compared: Sequence[Any], divisors: set[int]) -> tuple[int, ...]:
+def _sizes(op: OpDef, name: str, first: Sequence[Any], divisors: set[int]) -> tuple[int, ...]:
     """Sizes for a dim: what the text names, then usual ones."""
-    near = [n for c in compared if type(c) is int for n in (c, c + 1, c - 1)]
     multiples = [k * n for n in sorted(divisors) for k in (1, 3, 4)]
     usual = SMALL if name in domains.inner_sizes(op) else (*multiples, *domains.WIDTHS)
-    return tuple(dict.fromkeys(n for n in (*near, *usual) if n > 0))
+    return tuple(dict.fromkeys(n for n in (*first, *usual) if type(n) is int and n > 0))
 
 
 def bound_by_built_ins(claim: Claim) -> set[str]:

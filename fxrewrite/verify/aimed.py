@@ -1,0 +1,157 @@
+"""Scales aimed at what a definition divides: ties that a reciprocal, or a skipped rounding, breaks.
+
+Random scales show none of this (contract.md, section 2): x * (1 / s) in the place of x / s changes a code only where
+x / s is a tie. So the definition is run once, and its scale is chosen for the values that it then divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+from torch import Generator, Tensor
+
+from fxrewrite.dsl.core import Dtype
+from fxrewrite.patterns.dtypes import DTYPES
+from fxrewrite.verify import inputs
+from fxrewrite.verify.claims import Claim, NotThisCase
+from fxrewrite.verify.shaped import Given
+from fxrewrite.verify.straight import Recording, Slot, Step, record
+
+TRIED = 4096  # pairs of a value and a tie
+HAIR = 2.0**-13  # how far off a tie, relatively
+SMALLEST = 1e-30  # scales below it overflow what they divide
+MOVES = frozenset("reshape expand to permute slice reciprocal clone".split())  # from an operand to where it is used
+
+
+@frozen
+class Use:
+    """An input of one element that a step combines with the values of another slot. `codes`: the grid that the result
+    is rounded to, if that is soon.
+    """
+
+    op: str
+    input: int
+    values: int
+    codes: Tensor | None
+
+
+def uses(recording: Recording) -> Iterator[Use]:
+    """Where inputs of one element divide, multiply or bound others."""
+    program = recording.program
+    for slot, step in enumerate(program.steps, len(program.inputs)):
+        slots = [a.index for a in step.args if isinstance(a, Slot)]
+        if step.op not in ("div", "mul", "minimum", "maximum") or len(slots) != 2:
+            continue
+        for values, scale in (slots, slots[::-1]):
+            source, through = _source(recording, scale)
+            if source is not None and recording.values[values].numel() > 1 and (step.op != "div" or scale == slots[1]):
+                op = "div" if step.op == "mul" and "reciprocal" in through else step.op
+                yield Use(op, source, values, _codes(program.steps, slot, len(program.inputs)))
+
+
+def _source(recording: Recording, slot: int) -> tuple[int | None, list[str]]:
+    """The input of one element that a slot holds, and the steps between."""
+    through: list[str] = []
+    while (step := recording.program.step(slot)) is not None:
+        if step.op not in MOVES or not isinstance(step.args[0], Slot):
+            return None, through
+        through.append(step.op)
+        slot = step.args[0].index
+    return (slot if recording.inputs[slot].numel() == 1 else None), through
+
+
+def _codes(steps: Sequence[Step], slot: int, offset: int) -> Tensor | None:
+    """The grid to which the value of a slot is rounded, through bounds and moves alone."""
+    for at, step in enumerate(steps[slot - offset + 1 :], slot + 1):
+        if Slot(slot) not in step.args:
+            continue
+        if step.op in ("clamp", "reshape", "minimum", "maximum"):
+            slot = at
+        elif step.op == "round_e2m1":
+            return inputs.E2M1
+        elif step.op == "round":
+            return inputs.grid(torch.int8)
+        elif step.op == "to" and isinstance(step.params[0], Dtype) and DTYPES[step.params[0].name] in inputs.CODES:
+            return inputs.grid(DTYPES[step.params[0].name])
+    return None
+
+
+def tie_scale(y: Tensor, codes: Tensor, g: Generator, near: bool = False) -> float | None:
+    """A scale s under which some y / s is halfway between two codes and y * (1 / s) gives another one.
+
+    `near`: where y / s is a hair off halfway instead. None where no value allows it.
+    """
+    found = _pairs(y, codes, g)
+    if found is None:
+        return None
+    v, middle = found
+    if near:
+        s = v / (middle * (1 + HAIR * (torch.randint(0, 2, v.shape, generator=g) * 2.0 - 1)))
+        return _first(s, s > SMALLEST)
+    s = v / middle
+    return _first(s, (v / s == middle) & (v * s.reciprocal() != middle))
+
+
+def tie_factor(y: Tensor, codes: Tensor, g: Generator) -> float | None:
+    """A factor under which some product with y is halfway between two codes."""
+    found = _pairs(y, codes, g)
+    if found is None:
+        return None
+    v, middle = found
+    return _first(middle / v, v * (middle / v) == middle)
+
+
+def _pairs(y: Tensor, codes: Tensor, g: Generator) -> tuple[Tensor, Tensor] | None:
+    v = y.float().abs().flatten()
+    v = v[v.isfinite() & (v > SMALLEST)]
+    if not v.numel():
+        return None
+    middles = inputs.midpoints(codes)[:-1]
+    middles = middles[middles >= codes[codes > 0][0] * 4]
+    pick = lambda t: t[torch.randint(len(t), (TRIED,), generator=g)]  # noqa: E731
+    return pick(v), pick(middles)
+
+
+def _first(s: Tensor, holds: Tensor) -> float | None:
+    fits = s[holds & s.isfinite() & (s > SMALLEST)]
+    return float(fits[0]) if fits.numel() else None
+
+
+# ---- whole cases
+
+
+def aimed(claim: Claim, given: Given, seed: int) -> Given | None:
+    """`given` with its scales and bounds aimed at what they meet; None where none is aimed at anything."""
+    try:
+        recording = record(lambda a, xs: claim.expected(a, xs, given.attributes), given.operands)
+    except (NotThisCase, ValueError, RuntimeError, IndexError):  # what has no value here has no steps
+        return None
+    g = Generator().manual_seed(seed)
+    chosen: dict[int, float] = {}
+    for use in uses(recording):
+        if use.input not in chosen and (found := _value(use, recording.values[use.values], g, seed)) is not None:
+            chosen[use.input] = found
+    if not chosen:
+        return None
+    made = {id(recording.inputs[i]): torch.full_like(recording.inputs[i], s) for i, s in chosen.items()}
+    operands = [_replaced(o, made) for o in given.operands]
+    listed = ", ".join(f"{s:.9g}" for s in chosen.values())
+    return evolve(given, operands=operands, label=f"aimed at {listed}, {given.label}")
+
+
+def _value(use: Use, y: Tensor, g: Generator, seed: int) -> float | None:
+    if use.op in ("minimum", "maximum"):
+        finite = y[y.isfinite()].float().flatten()
+        return float(finite.sort().values[finite.numel() // 2]) if finite.numel() else None
+    if use.codes is None:
+        return None
+    return tie_factor(y, use.codes, g) if use.op == "mul" else tie_scale(y, use.codes, g, seed % 2 == 1)
+
+
+def _replaced(operand: Any, made: dict[int, Tensor]) -> Any:
+    if isinstance(operand, list):
+        return [_replaced(o, made) for o in operand]
+    return made.get(id(operand), operand)
