@@ -108,10 +108,15 @@ def bind_operands(op: OpDef, given: Sequence[Any], env: Env) -> None:
     for info, value in (*tensors, *(e for one in elements for e in one)):
         _bind_dtype(op, info, env.dtype_of(value), env)
     _bind_sizes(op, tensors, env)
-    own = _sizes_of(op, True) - _sizes_of(op, False) - {a.name for a in op.attributes}
+    own = env.elements = _own_sizes(op)
     found = [_of_element(op, one, own, env) for one in elements]
     for name in own:  # the sizes of each element: a list
         env.stars[name] = tuple(f.get(name, UNKNOWN) for f in found)
+
+
+def _own_sizes(op: OpDef) -> frozenset[str]:
+    """The sizes that only the elements of lists have."""
+    return frozenset(_sizes_of(op, True) - _sizes_of(op, False) - {a.name for a in op.attributes})
 
 
 def _bind_sizes(op: OpDef, tensors: Iterable[tuple[OperandInfo, Any]], env: Env) -> None:
@@ -127,7 +132,7 @@ def _sizes_of(op: OpDef, star: bool) -> set[str]:
     return {n for d in shapes for n in ([d.name] if isinstance(d, Star) else dims.names(d))}
 
 
-def _of_element(op: OpDef, element: list[tuple[OperandInfo, Any]], own: set[str], env: Env) -> dict[str, Any]:
+def _of_element(op: OpDef, element: list[tuple[OperandInfo, Any]], own: frozenset[str], env: Env) -> dict[str, Any]:
     """The sizes that one element of each list has for itself; what it says of others goes into `env`."""
     inner = copy(env)
     inner.dims, inner.stars = dict(env.dims), dict(env.stars)

@@ -13,11 +13,12 @@ from typing import Any, Protocol, cast
 
 from attrs import define, field, frozen
 
-from fxrewrite.dsl import core, scalars
+from fxrewrite.dsl import core, dims, scalars
 from fxrewrite.dsl.binding import EvaluationError, bind_operands, fill_attributes, is_element
 from fxrewrite.dsl.check.problem import closest
 from fxrewrite.dsl.core import Apply, Case, Dtype, OpDef, Prim, Program, TensorType
 from fxrewrite.dsl.deep import deep_terms
+from fxrewrite.dsl.dims import Dim
 from fxrewrite.dsl.scalars import UNKNOWN, Env, holds, scalar, sizes, value
 from fxrewrite.dsl.wording import said, text, with_values
 
@@ -97,6 +98,12 @@ class Bindings(Env):
     algebra: Algebra = field(kw_only=True)
     done: dict[int, Any] = field(factory=dict[int, Any], kw_only=True)  # by identity: equal terms are one object
 
+    def at(self, sizes: Mapping[str, Any]) -> Bindings:
+        """The same with other sizes; what terms are may depend on them."""
+        inner = cast("Bindings", super().at(sizes))
+        inner.done = {}
+        return inner
+
     def term(self, term: Any) -> Any:
         """The value of a term, computed once."""
         found = self.done.get(id(term), UNKNOWN)
@@ -170,7 +177,7 @@ def bind(
     bindings.attributes = fill_attributes(definition, attributes)
     bind_operands(definition, operands, bindings)
     for condition in definition.requires:
-        if value(condition, bindings) is False:
+        if holds((condition,), bindings) is False:
             raise EvaluationError(f"{definition.name} requires {with_values(condition, bindings)}")
     return bindings
 
@@ -316,13 +323,14 @@ def _each(term: core.Each, bindings: Bindings) -> list[Any]:
     if len(lengths) != 1:
         raise EvaluationError(f"{bindings.op.name}: the lists {', '.join(lists)} must be equally long")
     inner: dict[int, Any] = {}
-    _depends(term.body, frozenset(term.lists), inner)
+    _depends(term.body, bindings.elements.union(term.lists), inner)
     out: list[Any] = []
     for i in range(lengths.pop()):
+        sizes = {n: bindings.stars[n][i] for n in bindings.elements}
         one = Bindings(
-            {**bindings.operands, **{n: items[i] for n, items in lists.items()}}, bindings.attributes, bindings.dims,
-            bindings.stars, bindings.dtypes, bindings.facts, program=bindings.program, op=bindings.op,
-            algebra=bindings.algebra, done=bindings.done,
+            {**bindings.operands, **{n: items[i] for n, items in lists.items()}}, bindings.attributes,
+            {**bindings.dims, **sizes}, bindings.stars, bindings.dtypes, bindings.facts, program=bindings.program,
+            op=bindings.op, algebra=bindings.algebra, done=bindings.done,
         )  # fmt: skip
         out.append(one.term(term.body))
         for key, depends in inner.items():
@@ -331,14 +339,30 @@ def _each(term: core.Each, bindings: Bindings) -> list[Any]:
     return out
 
 
+PARTS = (
+    "args",
+    "params",
+    "attrs",
+    "call",
+    "cases",
+    "choices",
+    "body",
+    "kwargs",
+    "value",
+    "dim",
+)  # of terms and scalars
+
+
 def _depends(x: Any, lists: frozenset[str], found: dict[int, Any]) -> bool:
     """Does `x` read an element of one of the lists? The answer for every part of it goes into `found`, by identity."""
     if isinstance(x, core.Operand):
         return found.setdefault(id(x), x.name in lists)
+    if isinstance(x, Dim):
+        return found.setdefault(id(x), not lists.isdisjoint(dims.names(x)))
     if isinstance(x, tuple):
         return _any_depends(cast("tuple[Any, ...]", x), lists, found)
     if id(x) not in found:
-        parts = [getattr(x, n, ()) for n in ("args", "call", "cases", "choices", "body", "kwargs", "value")]
+        parts = [getattr(x, n, ()) for n in PARTS]
         found[id(x)] = _any_depends((p for p in parts if not isinstance(p, str | int | float | None)), lists, found)
     return found[id(x)]
 

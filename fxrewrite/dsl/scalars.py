@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from functools import reduce
 from typing import Any, cast
 
@@ -41,7 +42,8 @@ class Env:
 
     `operands`: values by name (None for `none`, a sequence for a list operand). `attributes`: by name, a dtype as
     `Dtype`. `dims`: sizes. `stars`: the sizes that `*B` stands for. `dtypes`: the dtype of a class, by `DtypeVar.key`.
-    `facts`: `sm`, `rocm`, `world`, `tokens`. The methods are the questions that a subclass may answer better.
+    `facts`: `sm`, `rocm`, `world`, `tokens`. `elements`: sizes that each element of a list has for itself; `stars` has
+    them as lists. The methods are the questions that a subclass may answer better.
     """
 
     operands: dict[str, Any] = field(factory=dict[str, Any])
@@ -50,6 +52,13 @@ class Env:
     stars: dict[str, tuple[Any, ...]] = field(factory=dict[str, tuple[Any, ...]])
     dtypes: dict[str, Dtype] = field(factory=dict[str, Dtype])
     facts: Mapping[str, Any] = field(factory=dict[str, Any])
+    elements: frozenset[str] = frozenset()
+
+    def at(self, sizes: Mapping[str, Any]) -> Env:
+        """The same with other sizes."""
+        inner = copy(self)
+        inner.dims = {**self.dims, **sizes}
+        return inner
 
     def term(self, term: Any) -> Any:
         """The value of a term that stands in a condition."""
@@ -107,9 +116,18 @@ def scalar(x: Any, env: Env) -> Any:
 
 
 def holds(conditions: Iterable[Any], env: Env) -> bool | None:
-    """Do all conditions hold? None where that is unknown."""
-    found = _conjunction(value(c, env) for c in conditions)
+    """Do all conditions hold? None where that is unknown. One on a size of the elements of a list holds for each."""
+    found = _conjunction(_for_each(c, env) for c in conditions)
     return None if found is UNKNOWN else found
+
+
+def _for_each(condition: Any, env: Env) -> Any:
+    found = value(condition, env)
+    if found is not UNKNOWN or not env.elements:
+        return found
+    count = min(len(env.stars.get(n, ())) for n in env.elements)
+    held = [value(condition, env.at({n: env.stars[n][j] for n in env.elements})) for j in range(count)]
+    return _conjunction(held) if held else UNKNOWN
 
 
 def value(x: Any, env: Env) -> Any:

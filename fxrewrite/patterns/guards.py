@@ -115,7 +115,7 @@ class SiteEnv(ValueEnv):
         terms: Callable[[Any], Any] | None = None,
     ):
         self.find, self.machine, self.truth = find, machine, truth
-        self.predicates, self.terms = predicates, terms
+        self.predicates, self.terms, self.elements = predicates, terms, frozenset()
 
     def value(self, x: Any) -> Any:
         """The value of a scalar as graphs have it, or UNKNOWN."""

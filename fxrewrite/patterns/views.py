@@ -309,19 +309,27 @@ class Sweep:
         """All values of the form of an `each`, in graph order: anchored at the first of them."""
         elements = [o for o in pattern.operands if o.name in members.lists]
 
+        of_lists = [g for g in pattern.guards if names(g) & members.lists.keys()]
+        of_one = [g for g in pattern.guards if g not in of_lists]
+        before, env = len(s.deferred), self.env(pattern, s)
+        held: list[bool] = []
+
         def fits(s: State) -> bool:
             bound = [(o, s.v[pattern.slots.index[o.name]]) for o in elements]
-            return all(type(x) is not Value or fits_type(pattern, o, x, s) is None for o, x in bound)
+            typed = all(type(x) is not Value or fits_type(pattern, o, x, s) is None for o, x in bound)
+            fitting = typed and self._waiting(pattern, s, before) is None
+            if fitting:
+                held.append(all(env.holds(g) is True for g in of_one))
+            return fitting
 
         found = members.find(s, fits)
         outputs = None if found is None else complete(self, pattern, s, found[0])
-        if found is None or outputs is None:
+        if found is None or outputs is None or not all(held):
             return
         saved = list(s.v)
         for n, values in found[1].items():
             s.v[members.lists[n]] = values
-        env = self.env(pattern, s)
-        if all(env.holds(g) is True for g in pattern.guards if names(g) & members.lists.keys()):
+        if all(env.holds(g) is True for g in of_lists):
             self._add_match(pattern, s, outputs)
         s.v[:] = saved
 
@@ -360,11 +368,12 @@ class Sweep:
                 return problem
         return self._rest(pattern, s)
 
-    def _rest(self, pattern: Pattern, s: State) -> Problem | None:
+    def _waiting(self, pattern: Pattern, s: State, since: int = 0) -> Problem | None:
+        """What was put off until all is bound, from the one of number `since` on."""
         if s.deferred and not settle(s, pattern.slots):
             return "shape", "sizes that divide", None
         env = self.env(pattern, s)
-        for expr, value in s.deferred:
+        for expr, value in s.deferred[since:]:
             if callable(expr):
                 if not expr(s):
                     return "other constant", None, None
@@ -372,6 +381,13 @@ class Sweep:
             have = env.value(expr)
             if have is UNKNOWN or not same(have, value):
                 return ("guard unknown" if have is UNKNOWN else "other constant"), expr, value
+        return None
+
+    def _rest(self, pattern: Pattern, s: State) -> Problem | None:
+        problem = self._waiting(pattern, s)
+        if problem is not None:
+            return problem
+        env = self.env(pattern, s)
         for a in pattern.attributes:
             at = pattern.slots.index[a.name]
             problem = attribute_fits(a, s.v[at])
