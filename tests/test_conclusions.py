@@ -47,12 +47,12 @@ def concluded(told: Callable[..., Result]) -> Callable[[str], dict[str, Any]]:
 
 def test_a_guard_is_told_with_what_it_comes_from(concluded: Callable[[str], dict[str, Any]]) -> None:
     guards = concluded("mine.r")["guards"]
-    assert [(g["condition"], g["origin"]) for g in guards] == [("(D%96) == 0", "`requires` of quant_fp8_group")]
+    assert [(g["condition"], g["origin"]) for g in guards] == [("D%96 == 0", "`requires` of quant_fp8_group")]
     assert (guards[0]["at"]["line"], guards[0]["at"]["column"]) == (4, 19)
     (inner,) = concluded("inner")["guards"]
-    assert (inner["condition"], inner["origin"]) == ("(D%16) == 0", "`requires` of this fusion")
+    assert (inner["condition"], inner["origin"]) == ("D%16 == 0", "`requires` of this fusion")
     (outer,) = concluded("outer")["guards"]
-    assert (outer["condition"], outer["origin"]) == ("(D%16) == 0", "`requires` of inner")
+    assert (outer["condition"], outer["origin"]) == ("D%16 == 0", "`requires` of inner")
 
 
 def test_attributes_say_what_becomes_of_them(concluded: Callable[[str], dict[str, Any]]) -> None:
@@ -101,7 +101,7 @@ def test_text(told: Callable[..., Result]) -> None:
     assert result.exit_code == 0
     lines = result.output.splitlines()
     assert lines[0] == "rule mine.r  (mine.rw:4:1)"
-    assert "  (D%96) == 0  from `requires` of quant_fp8_group  4:19" in lines
+    assert "  D%96 == 0  from `requires` of quant_fp8_group  4:19" in lines
     assert "ends because:" in lines
 
 

@@ -252,7 +252,7 @@ X16, W16, S1 = torch.ones(3, 128).bfloat16(), torch.ones(128).bfloat16(), torch.
         ("silu_mul", [X16, X16.half()], {}, "`u` of silu_mul is f16, and another operand of class lowp is bf16"),
         ("silu_mul", [X16, X16[:2]], {}, "the leading axes of `u` of silu_mul are [2]; those before it have [3]"),
         ("silu_and_mul", [X16[:, 1:]], {}, "axis -1 of `x` of silu_and_mul has 127 elements, which is not 2*D for any"),
-        ("quant_fp8_group", [X16], {"G": 100}, "quant_fp8_group requires (D%G) == 0; here D = 128, G = 100"),
+        ("quant_fp8_group", [X16], {"G": 100}, "quant_fp8_group requires D%G == 0; here D = 128, G = 100"),
         ("quant_fp8_group", [X16[0]], {"G": 64}, "`x` of quant_fp8_group is real[T, D], not of the shape [128]"),
         ("quant_fp8", [X16, S1], {"narrow": True}, "quant_fp8 requires not narrow or ub == none; here narrow = true"),
         ("quant_fp8_static", [X16, torch.ones(3)], {}, "`s` of quant_fp8_static has one element, not the shape [3]"),

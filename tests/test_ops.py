@@ -96,7 +96,7 @@ def test_a_dtype_is_torchs() -> None:
         (lambda: ops.gelu(X, approximate="tan"), ValueError, "`approximate` of gelu is one of none, tanh; not tan"),
         (lambda: ops.silu(X.float()), ValueError, "`x` of silu is lowp (bf16, f16), not f32"),
         (lambda: ops.silu_and_mul(X[:, 1:]), ValueError, "has 127 elements, which is not 2*D for any D"),
-        (lambda: ops.quant_fp8_group(X, G=100), ValueError, "requires (D%G) == 0; here D = 128, G = 100"),
+        (lambda: ops.quant_fp8_group(X, G=100), ValueError, "requires D%G == 0; here D = 128, G = 100"),
         (lambda: ops.quant_fp8(X, W[:1].float(), narrow=True), ValueError, "requires not narrow or ub == none"),
     ],
 )

@@ -32,7 +32,8 @@ class Compound:
     right: Dim
 
     def __str__(self) -> str:
-        return f"up({self.left}, {self.right})" if self.op == "up" else f"({self.left}{self.op}{self.right})"
+        left, right = self.left.text(), self.right.text()
+        return f"up({left}, {right})" if self.op == "up" else f"({left}{self.op}{right})"
 
 
 Atom = str | Compound
@@ -46,10 +47,18 @@ class Dim:
     const: int = 0
 
     def __str__(self) -> str:
-        parts = [str(a) if c == 1 else f"{c}*{a}" for a, c in self.terms]
-        if self.const or not parts:
-            parts.append(str(self.const))
-        return " + ".join(parts).replace("+ -", "- ")
+        """As people write it: what is subtracted comes last."""
+        ordered = sorted(self.terms, key=lambda term: term[1] < 0)
+        parts = [_bare(a) if c == 1 else f"-{_bare(a)}" if c == -1 else f"{c}*{a}" for a, c in ordered]
+        return self._sum(parts)
+
+    def text(self) -> str:
+        """In the order of the terms, with all parentheses: as a part of an atom, which atoms are sorted by."""
+        return self._sum([str(a) if c == 1 else f"{c}*{a}" for a, c in self.terms])
+
+    def _sum(self, parts: list[str]) -> str:
+        constant = [str(self.const)] if self.const or not parts else []
+        return " + ".join([*parts, *constant]).replace("+ -", "- ")
 
     @property
     def number(self) -> int | None:
@@ -62,6 +71,13 @@ class Dim:
         if self.const == 0 and len(self.terms) == 1 and self.terms[0][1] == 1 and isinstance(self.terms[0][0], str):
             return self.terms[0][0]
         return None
+
+
+def _bare(atom: Atom) -> str:
+    """An atom without the parentheses that only a factor needs."""
+    return (
+        str(atom).removeprefix("(").removesuffix(")") if isinstance(atom, Compound) and atom.op != "up" else str(atom)
+    )
 
 
 Shape = tuple[Dim | Star, ...]
