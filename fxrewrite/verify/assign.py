@@ -33,9 +33,11 @@ from fxrewrite.verify.relations import Item, Relation, Relations, Typed, Types
 from fxrewrite.verify.untyped import Completion, NoChoice
 from fxrewrite.verify.variables import Variable, bound_by_built_ins, is_untyped, variables_of
 
-TRIES, RESTARTS = 120, 25  # choices before a search begins anew, and how often
+TRIES, RESTARTS = 200, 30  # choices before a search begins anew, and how often
+COST = 5  # choices that a call of the reference counts as
 KEPT = 0.7  # the share of what is wanted that a search keeps which begins anew
 ELEMENTS = 1 << 16  # of an operand, where nobody says
+WHOLE = ((8, 16), (257,), (2, 3, 8))  # leading axes that are all that an operand has
 Wanted = Mapping[str, Sequence[Any]]
 
 
@@ -57,9 +59,14 @@ class Assignment:
     dims: dict[str, int]
     stars: dict[str, tuple[int, ...]]
     dtypes: dict[str, str]
-    absent: frozenset[str]
+    present: dict[str, bool]
     length: int
     types: dict[str, Typed] = field(factory=dict[str, Typed])
+
+    @property
+    def absent(self) -> frozenset[str]:
+        """The operands that are `none`."""
+        return frozenset(n for n, there in self.present.items() if not there)
 
     def env(self, op: OpDef) -> Types:
         """What conditions are asked in."""
@@ -67,12 +74,15 @@ class Assignment:
         env.dtypes = {k: Dtype(n) for k, n in self.dtypes.items()}
         env.operands = {**dict.fromkeys(self.absent), **self.types}
         for o in op.operands:
+            if self.present.get(o.name):
+                env.operands[o.name] = env.typed(o.type)
+        for o in op.operands:
             if o.star and self.length:
                 env.operands[o.name] = [element(o, i, env) for i in range(self.length)]
         return env
 
 
-EMPTY = Assignment({}, {}, {}, {}, frozenset(), 0)
+EMPTY = Assignment({}, {}, {}, {}, {}, 0)
 
 
 def element(info: OperandInfo, index: int, env: Types) -> Typed:
@@ -91,7 +101,8 @@ class Space:
 
     `rows`: the name of the axis that is the number of rows; `widths`: the sizes that are only those of last axes.
     `is_tried`: is a choice right only where the reference has a value for zeros? `asked`: the attributes, operands and
-    classes that conditions speak of. `is_open`: has it operands without a type, or parameters of built-ins?
+    classes that conditions speak of. `is_open`: has it operands without a type, or parameters of built-ins? `whole`:
+    leading axes that are the whole shape of an operand.
     """
 
     claim: Claim
@@ -102,6 +113,7 @@ class Space:
     relations: Relations
     asked: frozenset[str]
     is_open: bool
+    whole: frozenset[str]
 
     @classmethod
     def of(cls, claim: Claim) -> Space:
@@ -119,6 +131,7 @@ class Space:
             relations=relations,
             asked=_asked(claim, relations),
             is_open=is_open,
+            whole=domains.whole_stars(op),
         )
 
     def choose(self, random: Random, wanted: Wanted | None = None, elements: int = ELEMENTS) -> Assignment:
@@ -176,6 +189,7 @@ class _Search:
     elements: int
     blamed: Counter[Relation] = field(factory=Counter[Relation])
     left: int = 0
+    refused: bool = False
 
     def run(self) -> Assignment | None:
         """Several searches, each given up early: a bad first choice is not proved bad by trying all that follow it."""
@@ -218,6 +232,9 @@ class _Search:
             found = self.extend(tried, at + 1)
             if found is not None:
                 return found
+            if self.refused and variable.name == self.space.rows:
+                return None  # a reference that refuses some operands refuses them in any number of rows
+            self.refused = False
         return None
 
     def matters(self, variable: Variable, at: int) -> bool:
@@ -260,21 +277,27 @@ class _Search:
             claim.expected(Torch(), zeros(claim.op, chosen), chosen.attributes)
         except (NotThisCase, ValueError, RuntimeError, IndexError) as error:
             self.blamed[Relation(str(error).splitlines()[0], claim.name, claim.span)] += 1
-            self.left = 0  # what it refuses is not in the last choice alone: begin anew
+            self.left -= COST
+            self.refused = True
             return False
         return True
 
     def candidates(self, variable: Variable, chosen: Assignment) -> list[Any]:
         """The values of a variable, those that are wanted first."""
-        values = list(variable.values)
+        values, likely = list(variable.values), list[Any]()
         if variable.kind == "star":
-            values = self.stars(variable, chosen)
+            likely, values = self.stars(variable, chosen)
         elif variable.kind in ("dim", "each", "size"):
             ints = sorted(_numbers(chosen))
-            values += [k * v for v in ints for k in (1, 2, 3)] + [v // 2 for v in ints]
+            likely = [k * v for v in ints for k in (1, 2, 3)] + [v // 2 for v in ints]
+        if variable.kind == "attribute" and isinstance(values[0], domains.Group):
+            return values  # one rank first: more have no meaning in this process
         self.random.shuffle(values)
+        self.random.shuffle(likely)
+        values = [*likely, *values] if self.random.random() < 0.5 else [*values, *likely]
         if variable.kind == "each":
-            return [tuple(self.random.choices(values, k=chosen.length)) for _ in range(8)]
+            alike = [(v,) * chosen.length for v in values[:4]]
+            return [*alike, *(tuple(self.random.choices(values, k=chosen.length)) for _ in range(4))]
         return list(dict.fromkeys((*self.first(variable), *values)))
 
     def first(self, variable: Variable) -> list[Any]:
@@ -285,15 +308,16 @@ class _Search:
             found += [(n,) if variable.kind == "star" and isinstance(n, int) else n for n in rows]
         return found
 
-    def stars(self, variable: Variable, chosen: Assignment) -> list[Any]:
-        """Leading axes: those of the others, ones in their place, and pairs of sizes."""
+    def stars(self, variable: Variable, chosen: Assignment) -> tuple[list[Any], list[Any]]:
+        """Leading axes: likely ones (those of the others, a single 1), and ones in their place, pairs of sizes."""
         if variable.name == self.space.rows:
-            return [(4,), (2, 3), ()]
-        found: list[Any] = [(), (1,)]
+            return [(4,)], [(2, 3), ()]
+        found: list[Any] = [()]
         for other in chosen.stars.values():
-            found += [other, tuple(1 for _ in other), other[1:], (1, *other[1:])]
-        sizes = list(dict.fromkeys(chosen.dims.values()))[:6]
-        return [*found, *((a, b) for a in (1, *sizes) for b in (1, *sizes))]
+            found += [tuple(1 for _ in other), other[1:], (1, *other[1:])]
+        sizes = list(dict.fromkeys((*chosen.dims.values(), *(n for s in chosen.stars.values() for n in s), 8)))[:6]
+        likely = WHOLE if variable.name in self.space.whole else [(1,), *chosen.stars.values()]
+        return list(likely), [*found, *((a, b) for a in (1, *sizes) for b in (1, *sizes))]
 
     def relation(self, chosen: Assignment) -> Relation | None:
         """What a choice breaks."""
@@ -328,16 +352,15 @@ def _downwards(rows: Any) -> list[Any]:
 
 def _with(chosen: Assignment, variable: Variable, candidate: Any) -> Assignment:
     kind, name = variable.kind, variable.name
-    if kind == "present":
-        return chosen if candidate else evolve(chosen, absent=chosen.absent | {name})
     if kind == "length":
         return evolve(chosen, length=candidate)
     where = PLACES[kind]
     return evolve(chosen, **{where: {**getattr(chosen, where), name: candidate}})
 
 
-PLACES = {
-    "dtype": "dtypes", "attribute": "attributes", "size": "attributes", "dim": "dims", "star": "stars", "each": "stars",
+PLACES = {  # kind of a variable -> the field of an assignment
+    "present": "present", "dtype": "dtypes", "attribute": "attributes", "size": "attributes", "dim": "dims",
+    "star": "stars", "each": "stars",
 }  # fmt: skip
 
 

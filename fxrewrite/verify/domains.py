@@ -12,9 +12,24 @@ from typing import Any
 from attrs import frozen
 
 from fxrewrite.dsl.check.terms import walk
-from fxrewrite.dsl.core import NO_DEFAULT, Apply, Attribute, Dtype, DtypeVar, Lit, OpDef, OperandInfo, Ref, Size
+from fxrewrite.dsl.core import (
+    NO_DEFAULT,
+    Apply,
+    Attribute,
+    Call,
+    Dtype,
+    DtypeVar,
+    Lit,
+    OpDef,
+    OperandInfo,
+    Prim,
+    Program,
+    Ref,
+    Size,
+)
 from fxrewrite.dsl.dims import Compound, Dim, Star, names
 from fxrewrite.patterns.dtypes import DTYPES, Absent
+from fxrewrite.verify.free_names import parameters
 
 
 @frozen
@@ -30,6 +45,7 @@ FLOATS = (1e-6, 1e-5, 0.5, 0.0, 2.0)
 INTS = (64, 32, 128, 1, 2, 8, 16, 3)
 DATA = ("bf16", "f16", "f32", "e4m3fn", "i32", "u8", "i8", "e5m2", "i64", "bool")  # of an operand of any dtype
 GROUPS = tuple(Group("", n) for n in (1, 2, 4, 8))
+AXES = (0, -1)  # of a tensor of any rank
 COMPARED = frozenset(("==", "<", "<=", ">", ">="))
 
 
@@ -130,6 +146,24 @@ def sizes_of_elements(op: OpDef) -> set[str]:
         return {n for d in shapes if isinstance(d, Dim) for n in names(d)}
 
     return named(True) - named(False)
+
+
+def whole_stars(op: OpDef) -> frozenset[str]:
+    """The leading axes that are the whole shape of an operand."""
+    shapes = [o.type.shape for o in op.operands if o.type.shape is not None and len(o.type.shape) == 1]
+    return frozenset(s[0].name for s in shapes if isinstance(s[0], Star))
+
+
+def axes(program: Program, op: OpDef) -> set[str]:
+    """The attributes that say which axis a primitive works along, in the op or in those that it calls."""
+    found: set[str] = set()
+    for x in walk(tuple(e.outputs for e in op.equations)):
+        if isinstance(x, Prim):
+            found |= {p.name for n, p in zip(parameters(x.op), x.params) if n == "dim" and isinstance(p, Ref)}
+        elif isinstance(x, Call):
+            inner = axes(program, program.ops[x.op])
+            found |= {a.name for n, a in x.attrs if n in inner and isinstance(a, Ref)}
+    return found
 
 
 def inner_sizes(op: OpDef) -> set[str]:

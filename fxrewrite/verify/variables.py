@@ -35,15 +35,17 @@ def variables_of(claim: Claim, rows: str | None) -> Iterator[Variable]:
     terms = (*op.requires, *claim.candidate.guards, *claim.candidate.outputs)
     terms += tuple(t for e in op.equations for t in (*e.guards, *e.outputs))
     compared, divisors = domains.literals(terms), domains.divisors(terms)
+    axes = domains.axes(claim.program, op)
     sampled = {n: s.values for n, s in samples_of(claim.program, op).items() if s.values}
     sized, bound = domains.attributes_as_sizes(op), bound_by_built_ins(claim)
     yield from _operands(op, pins)
     for a in (a for a in op.attributes if a.name not in (*sized, *bound)):
         found = domains.values_of(a, compared.get(a.name, ()), sampled.get(a.name, ()))
+        found = domains.AXES if a.name in axes else found
         yield Variable("attribute", a.name, (pins[a.name],) if a.name in pins else found)
     dims, stars = domains.sizes_in(op)
     own = domains.sizes_of_elements(op)
-    for name in (*sized, *sorted(dims, key=lambda d: d == rows)):
+    for name in (*sorted(sized, key=lambda n: n not in compared), *sorted(dims, key=lambda d: d == rows)):
         found = _sizes(op, name, (*sampled.get(name, ()), *_near(compared.get(name, ()))), divisors)
         values = (pins[name],) if name in pins else found
         yield Variable("size" if name in sized else "each" if name in own else "dim", name, values)
