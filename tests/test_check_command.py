@@ -249,3 +249,25 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
         command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"}, check=False
     )
     assert ended.returncode == 1 and b"\\udcff.rw:1:15: error[RW205]" in ended.stdout, ended.stderr
+
+
+# ---- standard input
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (b"rule a: neg(neg(x)) => x\n", 0, "1 rule, nothing wrong"),
+        (b"rule a: neg(neg(x) => x\n", 1, "<stdin>:1:12: error[RW113]"),
+        (b"rule a: neg(neg(x)) => y\n", 1, "    1 | rule a: neg(neg(x)) => y"),
+        (b"\xff\n", 1, "<stdin> is not UTF-8 text"),
+    ],
+)
+def test_a_text_on_standard_input(text: bytes, code: int, said: str) -> None:
+    result = CliRunner().invoke(cli, ["check", "-"], input=text)
+    assert result.exit_code == code and said in result.output
+
+
+def test_standard_input_is_only_checked() -> None:
+    result = CliRunner().invoke(cli, ["check", "-", "--explain", "a"], input=b"rule a: neg(neg(x)) => x\n")
+    assert result.exit_code == 2 and "standard input is checked only" in result.output

@@ -13,10 +13,12 @@ import click
 
 from fxrewrite.cli.exits import ABSENT, FINDINGS, MISUSE
 from fxrewrite.cli.folders import expanded
+from fxrewrite.cli.stdin import STDIN, stdin
 from fxrewrite.dsl import packs
 from fxrewrite.dsl.annotations import as_annotations
 from fxrewrite.dsl.core import Program
 from fxrewrite.dsl.diagnostics import Diagnostic
+from fxrewrite.dsl.parse import parse
 from fxrewrite.dsl.sarif import as_sarif
 
 SCHEMA = 1  # of the JSON object; it grows only by new members
@@ -47,12 +49,15 @@ def command(
     provider: str | None,
     out: str | None,
 ) -> None:
-    """Check FILES: .rw files, folders of them, or names of shipped packs. Without FILES, the shipped packs.
+    """Check FILES: .rw files, folders of them, names of shipped packs, or - for standard input. Without FILES, the
+    shipped packs.
 
     Files are checked together, beside the vocabulary and the packs that they `use`. The exit code is 1 where something
     is wrong, 2 where a file cannot be read.
     """
-    named = expanded(files, packs.shipped()) or list(packs.shipped())
+    named = expanded(files, (*packs.shipped(), STDIN)) or list(packs.shipped())
+    if STDIN in named and (bind or modules or emit or rule is not None):
+        raise click.UsageError("standard input is checked only: give a file to --bind, --import, --emit and --explain")
     if rule is not None:
         from fxrewrite.cli.conclusions import explain
 
@@ -72,7 +77,7 @@ def command(
 
         program, found = check_bound(named, modules, everything=not files)
     else:
-        program, found = packs.check_packs(named)
+        program, found = _with_stdin(named) if STDIN in named else packs.check_packs(named)
     shown = [d for d in found if notes or bind or how != "text" or d.severity != "note"]
     wrong = any(d.severity == "error" for d in found)
     if emit is None or wrong:
@@ -86,6 +91,16 @@ def command(
     if any(d.code in ABSENT for d in found):
         sys.exit(MISUSE)
     sys.exit(FINDINGS if wrong else 0)
+
+
+def _with_stdin(named: Sequence[str]) -> tuple[Program, list[Diagnostic]]:
+    """The same, `-` being what is given on standard input."""
+    source = stdin()
+    if source.trouble is not None:
+        return packs.check_packs([])[0], [source.trouble]
+    file, wrong = parse(source.text, source.name)
+    program, found = packs.check_packs([file if n == STDIN else n for n in named])
+    return program, [*wrong, *found]
 
 
 def _formatted(how: str, named: Sequence[str], program: Program, found: Sequence[Diagnostic]) -> str:

@@ -15,14 +15,12 @@ from attrs import evolve, frozen
 from fxrewrite.cli.exits import ABSENT, FINDINGS, MISUSE
 from fxrewrite.cli.folders import expanded
 from fxrewrite.cli.replace import replace
+from fxrewrite.cli.stdin import STDIN, STDIN_NAME, stdin
 from fxrewrite.dsl.diagnostics import Diagnostic
 from fxrewrite.dsl.format import Unfaithful, format_text
 from fxrewrite.dsl.sources import Source, read
-from fxrewrite.dsl.syntax import Span
 
 SCHEMA = 1  # of the JSON object; it grows only by new members
-STDIN = "-"
-_STDIN_NAME = "<stdin>"
 
 
 @frozen
@@ -46,7 +44,7 @@ class Outcome:
     @property
     def is_stdin(self) -> bool:
         """Is it standard input?"""
-        return self.name == _STDIN_NAME
+        return self.name == STDIN_NAME
 
 
 @click.command("fmt")
@@ -76,7 +74,7 @@ def command(files: tuple[str, ...], check: bool, diff: bool, as_json: bool) -> N
 
 
 def _formatted(name: str) -> Outcome:
-    source = _stdin() if name == STDIN else read(Path(name))
+    source = stdin() if name == STDIN else read(Path(name))
     shown = source.name
     if source.trouble is not None:
         return Outcome(shown, findings=(source.trouble,))
@@ -90,16 +88,6 @@ def _formatted(name: str) -> Outcome:
     if before is None:
         return Outcome(shown, failure=f"cannot read {shown}: something else is writing it")
     return Outcome(shown, before, done.text)
-
-
-def _stdin() -> Source:
-    here = Span(_STDIN_NAME, 1, 1, 1, 1)
-    if sys.stdin is None:  # a process may be started without one
-        return Source(_STDIN_NAME, trouble=Diagnostic("RW001", f"cannot read {_STDIN_NAME}: it is closed", here))
-    try:
-        return Source(_STDIN_NAME, sys.stdin.buffer.read().decode("utf-8"))
-    except UnicodeDecodeError:
-        return Source(_STDIN_NAME, trouble=Diagnostic("RW131", f"{_STDIN_NAME} is not UTF-8 text", here))
 
 
 def _with_its_line_ends(source: Source) -> str | None:
