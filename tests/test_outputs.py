@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import capture
+from explained import explained
 from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
 from fxrewrite.patterns.events import record
@@ -284,3 +285,16 @@ def test_a_dead_result_is_not_told_of(tmp_path: Path) -> None:
 def test_a_rule_fires_again_only_where_what_decreases_has_fallen(fired: Any) -> None:
     swap = "rule r(x: lowp[T, D], y: lowp[T, D]): x + y => y + x decreasing rows(x)\n"
     assert fired(swap, lambda x, y: x + y, X, Y) == {"r": 1}
+
+
+GIVEN = """op given_third(x: f32[*B, D], y: f32[*B, D], z: f32[*B, D]) -> f32[*B, D]
+  ref "mylib:given_third"
+  form shown(z=neg(x)) = x + y
+rule r: given_third(x, _y, z) * z => x
+"""
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_names_that_a_form_gives_another_operand_by_have_both_orders(which: int) -> None:
+    args = (torch.ones(4, 8), torch.zeros(4, 8))
+    assert explained(GIVEN, lambda *xs: (xs[0] + xs[1]) * torch.neg(xs[which]), args).fired() == {"r": 1}

@@ -120,7 +120,7 @@ def compile_pattern(
     name: str, outputs: tuple[Term, ...], operands: tuple[OperandInfo, ...], attributes: tuple[Any, ...],
     guards: tuple[Any, ...], pins: tuple[tuple[str, Any], ...], named: tuple[Term, ...],
     emit: Callable[[Any, State], bool], machine: dict[str, Any], raw: bool = False, further: bool = False,
-    first: int = 0, swaps: Swaps | None = None,
+    first: int = 0, swaps: Swaps | None = None, binds: tuple[tuple[str, Term], ...] = (),
 ) -> Pattern:  # fmt: skip
     """Compile. `emit(pattern, state)` gets each solution and says whether to stop. `raw`: without a normal form.
     `further`: outputs that name what the first does not are looked for. `first`: the output that is matched first.
@@ -138,7 +138,7 @@ def compile_pattern(
     normals = outputs if raw else tuple(normal(t) for t in outputs)
     strings = frozenset(o.name for o in operands if o.kind == "str")
     compiler = Compiler(
-        slots, lambda s: SiteEnv(lookup(slots, s), machine), torch_op, raw, strings, (normals, guards), swaps
+        slots, lambda s: SiteEnv(lookup(slots, s), machine), torch_op, raw, strings, (normals, guards, binds), swaps
     )
     cell: list[Pattern] = []
 
@@ -156,7 +156,7 @@ def compile_pattern(
         name, slots, anchor, outputs, normal, operands, attributes, guards,
         tuple((n, to_graph(v)) for n, v in pins),
         named, machine, first, keys=frozenset(keys(root)), dtypes=result_dtypes(root, attributes),
-        numbers=numbers(root),
+        numbers=numbers(root), binds=binds,
     )  # fmt: skip
     if isinstance(normals[0], Each):
         pattern.members = Members.make(
@@ -398,11 +398,10 @@ class Library:
                 continue
             pattern = self._compiled(
                 op, f"{op.name}.{case.name}", case.span, case.outputs, op.operands, op.attributes, guards, case.pins,
-                (), emit, machine,
+                (), emit, machine, binds=case.binds,
             )  # fmt: skip
             if pattern is None:
                 continue
-            pattern.binds = case.binds
             spelled = (tuple(map(pattern.normal, case.outputs)), frozenset(case.pins), case.guards, case.binds)
             if spelled in seen:
                 continue  # spelled as another form is, once both are in the normal form
@@ -429,10 +428,10 @@ class Library:
             else:
                 self.rules[key].append(pattern)
 
-    def _compiled(self, owner: OpDef | RuleDef, name: str, span: Any, *parts: Any) -> Pattern | None:
+    def _compiled(self, owner: OpDef | RuleDef, name: str, span: Any, *parts: Any, **more: Any) -> Pattern | None:
         """A pattern, or None where this build does not have what it names."""
         try:
-            pattern = compile_pattern(name, *parts, swaps=self.swaps)
+            pattern = compile_pattern(name, *parts, swaps=self.swaps, **more)
         except MissingOp as error:
             self.off.append(Off(name, "missing op", f"{error} is not in this build", span))
             return None
