@@ -13,6 +13,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Generator, Tensor
 
+from fxrewrite.dsl.binding import is_element
 from fxrewrite.dsl.core import Dtype
 from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify import inputs
@@ -22,6 +23,7 @@ from fxrewrite.verify.straight import Recording, Slot, Step, record
 
 TRIED = 4096  # pairs of a value and a tie
 HAIR = 2.0**-13  # how far off a tie, relatively
+LOWEST = 8  # codes from zero up at which nothing is aimed: there a scale is as large as the values
 SMALLEST = 1e-30  # scales below it overflow what they divide
 MOVES = frozenset("reshape expand to permute slice reciprocal clone".split())  # from an operand to where it is used
 
@@ -80,19 +82,22 @@ def _codes(steps: Sequence[Step], slot: int, offset: int) -> Tensor | None:
 
 
 def tie_scale(y: Tensor, codes: Tensor, g: Generator, near: bool = False) -> float | None:
-    """A scale s under which some y / s is halfway between two codes and y * (1 / s) gives another one.
+    """A scale s under which some y / s is halfway between two codes and the code of y * (1 / s) is the other one.
 
     `near`: where y / s is a hair off halfway instead. None where no value allows it.
     """
     found = _pairs(y, codes, g)
     if found is None:
         return None
-    v, middle = found
+    v, below = found
+    middle = inputs.midpoints(codes)[below]
     if near:
         s = v / (middle * (1 + HAIR * (torch.randint(0, 2, v.shape, generator=g) * 2.0 - 1)))
         return _first(s, s > SMALLEST)
     s = v / middle
-    return _first(s, (v / s == middle) & (v * s.reciprocal() != middle))
+    product = v * s.reciprocal()
+    other = torch.where(below % 2 == 0, product > middle, product < middle)  # a tie goes to the even code
+    return _first(s, (v / s == middle) & other)
 
 
 def tie_factor(y: Tensor, codes: Tensor, g: Generator) -> float | None:
@@ -100,19 +105,19 @@ def tie_factor(y: Tensor, codes: Tensor, g: Generator) -> float | None:
     found = _pairs(y, codes, g)
     if found is None:
         return None
-    v, middle = found
+    v, below = found
+    middle = inputs.midpoints(codes)[below]
     return _first(middle / v, v * (middle / v) == middle)
 
 
 def _pairs(y: Tensor, codes: Tensor, g: Generator) -> tuple[Tensor, Tensor] | None:
+    """Values of y, and positions of codes above the smallest few, at random."""
     v = y.float().abs().flatten()
     v = v[v.isfinite() & (v > SMALLEST)]
     if not v.numel():
         return None
-    middles = inputs.midpoints(codes)[:-1]
-    middles = middles[middles >= codes[codes > 0][0] * 4]
-    pick = lambda t: t[torch.randint(len(t), (TRIED,), generator=g)]  # noqa: E731
-    return pick(v), pick(middles)
+    below = torch.randint(min(LOWEST, len(codes) // 4), len(codes) - 1, (TRIED,), generator=g)
+    return v[torch.randint(len(v), (TRIED,), generator=g)], below
 
 
 def _first(s: Tensor, holds: Tensor) -> float | None:
@@ -125,6 +130,8 @@ def _first(s: Tensor, holds: Tensor) -> float | None:
 
 def aimed(claim: Claim, given: Given, seed: int) -> Given | None:
     """`given` with its scales and bounds aimed at what they meet; None where none is aimed at anything."""
+    if not any(is_element(o.type) for o in claim.op.operands):
+        return None
     try:
         recording = record(lambda a, xs: claim.expected(a, xs, given.attributes), given.operands)
     except (NotThisCase, ValueError, RuntimeError, IndexError):  # what has no value here has no steps

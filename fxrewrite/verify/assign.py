@@ -30,7 +30,7 @@ from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.verify import domains
 from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.relations import Item, Relation, Relations, Typed, Types
-from fxrewrite.verify.untyped import Completion, NoChoice
+from fxrewrite.verify.untyped import Completion, NoChoice, NoType
 from fxrewrite.verify.variables import Variable, bound_by_built_ins, is_untyped, variables_of
 
 TRIES, RESTARTS = 200, 30  # choices before a search begins anew, and how often
@@ -260,6 +260,8 @@ class _Search:
         completion = Completion(chosen.env(claim.op), chosen.dtypes, self.random)
         try:
             completion.run([*(t for t in operands_of(left) if t.type.shape is not None), *left])
+        except NoType as error:
+            raise Starved(str(error), claim.span) from error
         except NoChoice as error:
             self.blamed[Relation(str(error), claim.name, claim.span)] += 1
             return None

@@ -35,6 +35,10 @@ class NoChoice(Exception):
     """What was chosen so far leaves nothing for the rest; the text says where."""
 
 
+class NoType(NoChoice):
+    """Nothing says the type of what an op takes or gives, whatever is chosen."""
+
+
 @define(eq=False)
 class Completion:
     """One run along the left side. `env`: what is chosen; `tensors`: zeros for each operand that has a shape."""
@@ -62,7 +66,8 @@ class Completion:
                     self.argument(a)
                 found = self.env.term(term)
                 if UNKNOWN in (found.dtype, found.shape):
-                    raise NoChoice(f"the type of a result of {type(term).__name__.lower()}s is not known")
+                    names = ", ".join(f"`{o.name}`" for o in operands_of(term)) or "a value"
+                    raise NoType(f"the type of {names}")
                 self.done[id(term)] = torch.zeros(found.shape, dtype=DTYPES[found.dtype.name])
         return self.done[id(term)]
 
