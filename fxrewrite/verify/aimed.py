@@ -155,7 +155,7 @@ def _value(use: Use, y: Tensor, g: Generator, seed: int) -> float | None:
         return float(finite.sort().values[finite.numel() // 2]) if finite.numel() else None
     if use.codes is None:
         return None
-    return tie_factor(y, use.codes, g) if use.op == "mul" else tie_scale(y, use.codes, g, seed % 2 == 1)
+    return tie_factor(y, use.codes, g) if use.op == "mul" else tie_scale(y, use.codes, g, seed % 3 == 2)
 
 
 def _replaced(operand: Any, made: dict[int, Tensor]) -> Any:

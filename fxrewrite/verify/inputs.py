@@ -17,7 +17,6 @@ import torch
 from torch import Generator, Tensor
 
 CODES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2)
-SIXTEENTHS = 2.0**-4
 Maker = Callable[[tuple[int, ...], torch.dtype, Generator], Tensor]
 
 
@@ -94,9 +93,13 @@ def _midpoints(shape: tuple[int, ...], dtype: torch.dtype, g: Generator) -> Tens
 
 
 def _scaled_midpoints(shape: tuple[int, ...], dtype: torch.dtype, g: Generator) -> Tensor:
-    """Midpoints times a scale that is no power of two: ties of a division by the scale that the row's amax gives."""
+    """Midpoints times a scale that is no power of two: ties of a division by the scale that an amax gives.
+
+    The amax is that of each row, or in half of the tensors that of all rows.
+    """
     codes = grid(torch.float8_e4m3fn)
-    amax = (_uniform(_rows(shape), g) * 8 + 0.25).to(dtype).float()
+    one = bool(torch.rand((), generator=g) < 0.5)
+    amax = (_uniform((1,) * len(shape) if one else _rows(shape), g) * 8 + 0.25).to(dtype).float()
     x = (_pick(midpoints(codes)[:-1], shape, g) * (amax / codes[-1])).to(dtype).float() * _sign(shape, g)
     x[..., :1] = amax
     return x
@@ -254,7 +257,7 @@ def integers(shape: tuple[int, ...], dtype: torch.dtype, g: Generator, below: in
 # ---- scales
 
 
-SCALES = (0.037, 3 * 2.0**-8, 5 * SIXTEENTHS / 4, 2.0**-5, 0.0123, 7 * 2.0**-9, 9.033203241415322e-05, 1.0, 2.0**-10)
+SCALES = (0.037, 7.5, 3 * 2.0**-8, 100.0, 2.0**-5, 3.1e4, 0.0123, 1.0, 9.033203241415322e-05, 5 * 2.0**-6)
 
 
 def scale(index: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -17,7 +17,7 @@ from fxrewrite.dsl.check.terms import operands_of, walk
 from fxrewrite.dsl.core import Apply, Dtype, Operand, OperandInfo, Sample
 from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify import inputs, samples
-from fxrewrite.verify.assign import Assignment, element
+from fxrewrite.verify.assignment import Assignment, element
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.indices import Bound, bounds_of
 from fxrewrite.verify.layouts import placed

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import cycle
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 
-from fxrewrite.dsl.check.terms import walk
+from fxrewrite.dsl.check.terms import calls_of, walk
 from fxrewrite.dsl.core import MARK, Apply, Case, OpDef, Program
 from fxrewrite.dsl.wording import said
 from fxrewrite.lowering.eager import Torch
 from fxrewrite.verify.aimed import aimed
-from fxrewrite.verify.assign import Assignment, Space, Starved
+from fxrewrite.verify.assign import Space, Starved
+from fxrewrite.verify.assignment import Assignment
 from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.domains import Group
 from fxrewrite.verify.layouts import LAYOUTS
@@ -33,42 +35,56 @@ __all__ = ["Given", "Starved", "acceptance", "cases", "claim_strategy", "left_ou
 
 @frozen
 class Cell:
-    """A kind of values, a width and a number of rows. `aims`: are scales searched for among the values they meet?"""
+    """A kind of values, a width and a number of rows.
+
+    `aims`: are scales searched for among the values they meet? `plain`: are attributes at their first values?
+    """
 
     kind: str
     width: int
     rows: int
     aims: bool = False
+    plain: bool = False
 
 
 HOSTILE = (
-    "scaled midpoints", "amax is a code", "nan", "inf", "zero groups", "signed zeros", "amax of groups", "huge", "tiny",
-    "integers", "amax last", "subnormal", "outlier", "offset", "mixed magnitudes", "powers and neighbours",
-)  # fmt: skip  # alone, for what mixes rows; the first matter most
+    "amax last", "amax first", "scaled midpoints", "nan", "amax is a code", "inf", "signed zeros", "tiny", "integers",
+    "huge", "zero groups", "amax of groups", "subnormal", "outlier", "offset", "mixed magnitudes", "saturating",
+    "powers and neighbours", "normal", "sparse",
+)  # fmt: skip  # alone; the first matter most
 COUNTS = (0, 1, 2, 129, 3, 127, 128)  # of tokens
 
 
-def cells(profile: Profile) -> list[Cell]:
-    """What a profile tries, the most telling first."""
+def cells(profile: Profile, mixes_rows: bool) -> list[Cell]:
+    """What a profile tries, the most telling first.
+
+    `mixes_rows`: rows share a scale, so that a row of NaN hides the others: kinds stand alone.
+    """
     rows = profile.rows
-    found = [Cell(EVERY, w, rows) for w in (128, 64, 100, 1)]
-    found += [Cell("scaled midpoints", 64, rows), Cell(EVERY, 384, rows // 4)]
-    found += [Cell("normal", (64, 100)[i % 2], rows, aims=True) for i in range(profile.aimed)]
-    found += [Cell(EVERY, 4096, 16)] if profile.wide else []
-    few = [Cell(k, 64, 8) for k in HOSTILE]
-    counts = [Cell("normal", 64, n) for n in COUNTS]
-    found += [c for pair in zip(few, counts) for c in pair] + few[len(counts) :]
-    width = 0
+    kinds = cycle(HOSTILE if mixes_rows else (EVERY,))
+    found = [Cell(next(kinds), w, rows) for w in (128, 64, 100, 1)]
+    found += [Cell(next(kinds), 64, rows), Cell(next(kinds), 384, rows // 4)]
+    found += [Cell("normal", (64, 100)[i % 2], rows, aims=True, plain=i % 2 == 0) for i in range(profile.aimed)]
+    found += [Cell(next(kinds), 4096, 16)] if profile.wide else []
+    few = cycle(HOSTILE)
+    for n in COUNTS:
+        found += [Cell(next(kinds) if mixes_rows else next(few), 64, rows // 8), Cell("normal", 64, n)]
+    widths = cycle((100, 32, 128, 96, 64, 192, 1, 256))
     while len(found) < profile.cases:
-        width += 1
-        found += [Cell(EVERY, (100, 32, 128, 96, 64, 192, 1, 256)[width % 8], rows // 2)]
+        found.append(Cell(next(kinds) if len(found) % 2 else next(few), next(widths), rows // 2))
     return found[: profile.cases]
+
+
+def mixes_rows(claim: Claim) -> bool:
+    """Does a row of some result depend on other rows?"""
+    called = [claim.program.ops[c.op] for c in calls_of(claim.candidate.outputs)] if claim.reference else [claim.op]
+    return any(not op.rowwise for op in called)
 
 
 def cases(claim: Claim, profile: Profile, seed: int) -> Iterator[Given]:
     """Inputs for a claim. Raises Starved where no operands satisfy what it requires."""
     plan = _Plan(claim, Space.of(claim), Random(f"{seed} {claim.name}"))
-    for number, cell in enumerate(cells(profile)):
+    for number, cell in enumerate(cells(profile, mixes_rows(claim))):
         made = plan.next(cell)
         given = filled(claim, made, cell.kind, seed, number)
         if cell.aims:
@@ -94,6 +110,7 @@ class _Plan:
                     wanted[v.name] = (cell.width,)
             elif v.values:
                 first = isinstance(v.values[0], Group) or (isinstance(v.values[0], float) and self.half())
+                first |= cell.plain and v.kind == "attribute"
                 wanted[v.name] = v.values[:1] if first else self.least(v.name, v.values)
         chosen = self.space.choose(self.random, wanted)
         self.note(chosen)
