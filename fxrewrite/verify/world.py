@@ -55,24 +55,32 @@ class World(Algebra):
         if size != self.size:
             raise EvaluationError(f"a group of {size} ranks has no meaning in a world of {self.size}")
 
+    def _axis(self, x: Ranked, dim: int) -> int:
+        rank = len(self.shape(x))
+        if not -rank <= dim < rank:
+            raise EvaluationError(f"a tensor of {rank} axes has no axis {dim}")
+        return dim % rank
+
     def psum(self, x: Ranked) -> Ranked:
         """The sum, on every rank."""
         total = self.recorder.sum_of_ranks(x.parts, None)
         return self.each(lambda _: total)
 
     def pconcat(self, x: Ranked, dim: int) -> Ranked:
-        """The parts of all ranks along an axis, on every rank."""
+        """The parts of all ranks along an axis, on every rank. EvaluationError where there is no such axis."""
+        self._axis(x, dim)
         whole = x.parts[0] if self.size == 1 else self.recorder.primitive("cat", x.parts, [dim], Prim("cat", ()))
         return self.each(lambda _: whole)
 
     def pshard(self, x: Ranked, dim: int) -> Ranked:
-        """Each rank's part along an axis. EvaluationError where it does not divide."""
-        total = self.shape(x)[dim]
+        """Each rank's part along an axis. EvaluationError where it does not divide, or there is none."""
+        axis = self._axis(x, dim)
+        total = self.shape(x)[axis]
         if total % self.size:
             raise EvaluationError(f"an axis of {total} does not divide among {self.size} ranks")
         if self.size == 1:
             return x
-        n, axis = total // self.size, dim % len(self.shape(x))
+        n = total // self.size
         return self.each(
             lambda r: self.recorder.primitive("slice", [x.parts[r]], [axis, r * n, (r + 1) * n, 1], Prim("slice", ()))
         )
