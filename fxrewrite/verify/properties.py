@@ -24,6 +24,7 @@ from fxrewrite.verify.claims import Claim, NotThisCase, case_claim
 from fxrewrite.verify.collectives import collective_fault
 from fxrewrite.verify.equal import same_values
 from fxrewrite.verify.findings import Finding
+from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.ranked import ranked_claims
 from fxrewrite.verify.rows import Results, Rows, attempt, column_faults, row_faults
 from fxrewrite.verify.steady import Steady
@@ -93,6 +94,11 @@ def _said(op: OpDef) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "commutative", op.swaps
     for kind in dict.fromkeys(k for k, _ in op.effects):
         yield kind, tuple(key for k, key in op.effects if k == kind)
+
+
+def property_profile(profile: Profile) -> Profile:
+    """What a property is tried on: each case is some ten, and a row that follows its operands does so among few."""
+    return evolve(profile, cases=max(4, profile.cases // 6), rows=24, wide=False)
 
 
 def check_property(declared: Declared, cases: Iterable[Given], seed: int = 0) -> Finding:

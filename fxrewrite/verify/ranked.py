@@ -23,6 +23,7 @@ from fxrewrite.dsl.core import Apply, Operand
 from fxrewrite.dsl.evaluate import Algebra, Bindings
 from fxrewrite.patterns.groups import Group
 from fxrewrite.verify.claims import Claim
+from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.straight import Recorded, Recorder
 from fxrewrite.verify.world import Ranked, World, at_rank
 
@@ -71,14 +72,20 @@ def is_ranked(claim: Claim) -> bool:
 
 
 def ranked_claims(claim: Claim, sizes: Iterable[int] = SIZES) -> Iterator[RankedClaim]:
-    """The claim over each number of ranks, in each way; over one rank, there is one way. Its groups are pinned."""
+    """The claim over each number of ranks, in each way, its groups pinned. One rank has one way, and equal operands are
+    tried on two."""
     parts = {name: getattr(claim, name) for name in attrs.fields_dict(Claim)}
     for size in sizes:
         groups = [(a.name, Group(a.name, size)) for a in claim.op.attributes if a.type == "group"]
         parts["candidate"] = evolve(claim.candidate, pins=(*claim.candidate.pins, *groups))
         parts["facts"] = {**claim.facts, "world": size}
-        for way in WAYS if size > 1 else WAYS[:1]:
+        for way in {1: WAYS[:1], 2: WAYS}.get(size, WAYS[:2]):
             yield RankedClaim(**parts, size=size, way=way)
+
+
+def ranked_profile(profile: Profile, size: int) -> Profile:
+    """What is tried over `size` ranks: few rows, since every rank has them, and a sum over n ranks costs 3^n."""
+    return evolve(profile, cases=max(4, profile.cases // (2 * size)), rows=16, wide=False)
 
 
 def must_be_equal(claim: Claim) -> frozenset[str]:
