@@ -66,7 +66,7 @@ def make_checks(plan: Plan) -> Checks:
     """Every check of a plan. Raises RuleError where the packs are wrong, ValueError for an unknown profile."""
     program = load_program(make_config(packs=plan.packs))
     profile = profile_named(plan.profile)
-    own = _subjects(plan)
+    own = own_claims(plan)
     listed = [
         check for claim in claims(program) if own(claim) for check in _of_claim(claim, program, profile, plan.seed)
     ]
@@ -125,7 +125,7 @@ def _nth(index: int) -> Finding:
 # ---- what is checked of one claim
 
 
-def _subjects(plan: Plan) -> Callable[[Claim], bool]:
+def own_claims(plan: Plan) -> Callable[[Claim], bool]:
     """Is a claim one of the files that the plan names?"""
     vocabulary = shipped_folder().resolve() / "vocab"
     files = {s.name for s in named(plan.packs)}
