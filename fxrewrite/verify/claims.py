@@ -14,7 +14,7 @@ from attrs import field, frozen
 from fxrewrite.dsl.core import UNKNOWN, Case, Contract, OpDef, Program, ResultInfo, RuleDef
 from fxrewrite.dsl.evaluate import Algebra, Bindings, EvaluationError, bind, case_holds, evaluate_bound, evaluate_terms
 from fxrewrite.dsl.syntax import Span
-from fxrewrite.verify.free_names import as_bound, free, without_wilds
+from fxrewrite.verify.free_names import as_bound, free, opened, without_wilds
 
 
 class NotThisCase(Exception):
@@ -82,8 +82,9 @@ def rule_claim(program: Program, rule: RuleDef) -> Claim:
     """That the right side of a rule is its left side."""
     names = ["out"] if len(rule.left) == 1 else [f"out{i}" for i in range(len(rule.left))]
     results = tuple(ResultInfo(n, getattr(t, "type", UNKNOWN)) for n, t in zip(names, rule.left))
-    left, right = Case("left", without_wilds(rule.left)), Case("right", rule.right)
-    attributes = (*rule.attributes, *free(left.outputs, rule.attributes))
+    terms, dropped = opened(program, without_wilds(rule.left))
+    left, right = Case("left", terms), Case("right", rule.right)
+    attributes = (*rule.attributes, *dropped, *free(left.outputs, rule.attributes))
     op = OpDef(
         rule.full_name, rule.operands, attributes, results, (left,), requires=rule.guards, span=rule.span,
         samples=rule.samples,

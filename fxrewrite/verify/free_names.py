@@ -23,10 +23,12 @@ from fxrewrite.dsl.core import (
     Operand,
     OperandInfo,
     Prim,
+    Program,
     Ref,
     Result,
     Wild,
 )
+from fxrewrite.verify.mutation.rebuild import replaced
 
 KINDS = {  # of parameters of primitives, as attributes
     "shape": "list", "order": "list", "dims": "list", "dim": "int", "start": "int", "stop": "int", "step": "int",
@@ -73,6 +75,27 @@ def _free(terms: tuple[Any, ...]) -> Iterator[tuple[str, str]]:
         yield from ((p.name, KINDS[n]) for n, p in zip(parameters(x.op), x.params) if isinstance(p, Ref))
         numbers = [a.value for a in x.args if isinstance(a, Number)]
         yield from ((n.name, "float") for n in numbers if isinstance(n, Ref))
+
+
+def opened(program: Program, terms: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Attribute, ...]]:
+    """The terms, with an attribute for each that a call drops on purpose (`eps=_`): it may have any value."""
+    made: list[Attribute] = []
+    for call in [x for x in walk(terms) if isinstance(x, Call) and any(isinstance(v, Wild) for _, v in x.attrs)]:
+        attrs = list[tuple[str, Any]]()
+        for name, value in call.attrs:
+            declared = program.ops[call.op].attribute(name)
+            if isinstance(value, Wild) and declared is not None:
+                made.append(evolve(declared, name=f"{name} of {call.op}"))
+                value = Ref(made[-1].name)
+            attrs.append((name, value))
+        terms = with_call(terms, call, tuple(attrs))
+    return terms, tuple({a.name: a for a in made}.values())
+
+
+def with_call(terms: tuple[Any, ...], call: Call, attrs: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
+    """The terms, with other attributes for a call."""
+    found = next((x for x in walk(terms) if isinstance(x, Call) and (x.op, x.attrs) == (call.op, call.attrs)), None)
+    return terms if found is None else replaced(terms, found, evolve(found, attrs=attrs))
 
 
 # ---- forms that bind operands

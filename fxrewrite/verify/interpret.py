@@ -17,6 +17,7 @@ from torch import Tensor
 from fxrewrite.lowering import eager
 from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify.floats import F32, F64, FORMATS, INTEGERS, rounded
+from fxrewrite.verify.rank_sums import in_order
 from fxrewrite.verify.sets import point
 from fxrewrite.verify.straight import Step, Straight, results, walk
 
@@ -37,7 +38,7 @@ class Eager:
 
     def primitive(self, slot: int, step: Step, args: Sequence[Any]) -> Any:
         """The tensor of a primitive."""
-        return eager.PRIMITIVES[step.op](*args, *step.params)
+        return in_order(args) if step.op == "psum" else eager.PRIMITIVES[step.op](*args, *step.params)
 
     def tensor(self, value: Any) -> Tensor:
         """A value as it is written to memory."""
@@ -136,6 +137,8 @@ class Simulated(Eager):
         if step.op == "to":
             return _cast(args[0], step.dtype)
         values = [a.value if isinstance(a, Wide) else _number(a, step.dtype) for a in args]
+        if step.op == "psum":
+            return rounded(in_order(values), step.dtype)
         found = eager.PRIMITIVES[step.op](*values, *step.params)
         if step.op in DIVISIONS or (step.op in WIDE and step.dtype == "f32" and self.rounds(step.op)):
             return rounded(found, "f32")
