@@ -18,6 +18,7 @@ from fxrewrite.dsl.packs import check_packs, shipped
 
 if TYPE_CHECKING:
     from fxrewrite.verify.findings import Finding
+    from fxrewrite.verify.mutation.subjects import Tried
     from fxrewrite.verify.report import Report
     from fxrewrite.verify.runner import Plan
 
@@ -39,10 +40,12 @@ FOLDER = ".fxrewrite/counterexamples"
 @click.option("--json", "how", flag_value="json", help="The same as --format json.")
 @click.option("--all", "everything", is_flag=True, help="List what passed, too.")
 @click.option("--counterexamples", type=click.Path(file_okay=False), default=FOLDER, help="Where scripts go.")
+@click.option("--mutate", is_flag=True, help="Break what is verified on purpose, and say which checks see it.")
+@click.option("--sample", default=0, metavar="N", help="With --mutate: about N mutants, spread; 0 is all.")
 @click.option("--replay", type=click.Path(dir_okay=False), metavar="FILE", help="Try a counterexample again.")
 def command(
     packs: tuple[str, ...], profile: str, only: tuple[str, ...], seed: int, strict: bool, jobs: int, how: str,
-    everything: bool, counterexamples: str, replay: str | None,
+    everything: bool, counterexamples: str, mutate: bool, sample: int, replay: str | None,
 ) -> None:  # fmt: skip
     """Verify PACKS: .rw files, folders of them, or names of shipped packs. Without PACKS, all shipped packs.
 
@@ -59,12 +62,42 @@ def command(
     from fxrewrite.verify.report import formatted
     from fxrewrite.verify.runner import Plan
 
+    if mutate:
+        plan = Plan(named, profile, seed, only, vocabulary=not packs)
+        sys.exit(_mutate(plan, jobs or os.cpu_count() or 1, sample, how))
     report = _run(
         Plan(named, profile, seed, only, vocabulary=not packs), jobs or os.cpu_count() or 1, Path(counterexamples)
     )
     click.echo(formatted(report, how, everything))
     bad = ("failed", "not run") if strict else ("failed",)
     sys.exit(FINDINGS if report.stopped or any(f.outcome in bad for f in report.findings) else 0)
+
+
+def _mutate(plan: Plan, jobs: int, sample: int, how: str) -> int:
+    """Write the mutation score; 1 where the run was stopped."""
+    from fxrewrite.verify.mutation.report import Score, as_json, as_text
+    from fxrewrite.verify.mutation.score import begin_mutation
+
+    began, found, stopped, done = time.monotonic(), list["Tried"](), False, 0
+    running = begin_mutation(plan, jobs, sample)
+    try:
+        for tried in running.tried:
+            found, done = found + tried, done + 1
+            _mutants_progress(done, running.total, found, began)
+    except KeyboardInterrupt:
+        stopped = True
+    if sys.stderr.isatty():
+        click.echo("\r\033[K", nl=False, err=True)
+    score = Score(tuple(found), time.monotonic() - began, stopped)
+    click.echo(as_json(score) if how == "json" else as_text(score))
+    return FINDINGS if stopped else 0
+
+
+def _mutants_progress(done: int, total: int, found: list[Tried], began: float) -> None:
+    if sys.stderr.isatty():
+        killed, spent = sum(t.state == "killed" for t in found), time.monotonic() - began
+        said = f"{done} of {total} subjects, {len(found)} mutants, {killed} killed, {spent:.0f} s"
+        click.echo(f"\r\033[K{said}", nl=False, err=True)
 
 
 def _stop_at_errors(named: tuple[str, ...]) -> None:
