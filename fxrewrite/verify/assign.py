@@ -23,19 +23,20 @@ from fxrewrite.dsl.evaluate import case_holds
 from fxrewrite.dsl.scalars import UNKNOWN, sizes, value
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.dsl.wording import said
-from fxrewrite.lowering.eager import Torch
 from fxrewrite.patterns.dtypes import NAMES
+from fxrewrite.patterns.groups import Group
 from fxrewrite.verify import domains
 from fxrewrite.verify.assignment import EMPTY, Assignment, zeros
 from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.relations import Item, Relation, Relations, Typed, Types
+from fxrewrite.verify.straight import record
 from fxrewrite.verify.untyped import Completion, NoChoice, NoType
 from fxrewrite.verify.variables import Variable, bound_by_built_ins, is_untyped, variables_of
 
 TRIES, RESTARTS = 200, 30  # choices before a search begins anew, and how often
 COST = 5  # choices that a call of the reference counts as
 KEPT = 0.7  # the share of what is wanted that a search keeps which begins anew
-ELEMENTS = 1 << 16  # of an operand, where nobody says
+ELEMENTS = 1 << 16  # of an operand
 WHOLE = ((8, 16), (257,), (2, 3, 8))  # leading axes that are all that an operand has
 Wanted = Mapping[str, Sequence[Any]]
 
@@ -80,16 +81,19 @@ class Space:
             variables=tuple(variables_of(claim, rows)),
             rows=rows,
             widths=frozenset(sizes - domains.inner_sizes(op)),
-            is_tried=is_open or _has_refs(claim),
+            is_tried=is_open or _has_refs(claim) or bool(domains.axes(claim.program, op)),
             relations=relations,
             asked=_asked(claim, relations),
             is_open=is_open,
             whole=domains.whole_stars(op),
         )
 
-    def choose(self, random: Random, wanted: Wanted | None = None, elements: int = ELEMENTS) -> Assignment:
-        """A choice that breaks no condition, of the `wanted` values where they fit. Raises Starved."""
-        search = _Search(self, random, wanted or {}, elements)
+    def choose(self, random: Random, wanted: Wanted | None = None, restarts: int = RESTARTS) -> Assignment:
+        """A choice that breaks no condition, of the `wanted` values where they fit. Raises Starved.
+
+        `restarts`: how often the search may begin anew.
+        """
+        search = _Search(self, random, wanted or {}, restarts)
         found = search.run()
         if found is None:
             ((relation, _),) = search.blamed.most_common(1)
@@ -125,7 +129,7 @@ class _Search:
     space: Space
     random: Random
     wanted: Wanted
-    elements: int
+    restarts: int
     blamed: Counter[Relation] = field(factory=Counter[Relation])
     left: int = 0
     refused: bool = False
@@ -135,7 +139,7 @@ class _Search:
         hoped = self.hoped()
         if hoped is not None:
             return hoped
-        for restart in range(RESTARTS):
+        for restart in range(self.restarts):
             self.left = TRIES
             if restart:  # something that is wanted may not go together
                 self.wanted = {n: v for n, v in self.wanted.items() if self.random.random() < KEPT}
@@ -210,12 +214,12 @@ class _Search:
         return evolve(chosen, attributes=completion.env.attributes, types=types)
 
     def has_value(self, chosen: Assignment) -> bool:
-        """Where a `ref` says what an op is, no condition says all that it wants of its operands: it is asked."""
+        """A `ref`, a collective along an axis: no condition says all that they want of operands, so they are asked."""
         claim = self.space.claim
         if not self.space.is_tried:
             return True
         try:
-            claim.expected(Torch(), zeros(claim.op, chosen), chosen.attributes)
+            record(lambda a, xs: claim.expected(a, xs, chosen.attributes), zeros(claim.op, chosen))
         except (NotThisCase, ValueError, RuntimeError, IndexError) as error:
             self.blamed[Relation(str(error).splitlines()[0], claim.name, claim.span)] += 1
             self.left -= COST
@@ -231,7 +235,7 @@ class _Search:
         elif variable.kind in ("dim", "each", "size"):
             ints = sorted(_numbers(chosen))
             likely = [k * v for v in ints for k in (1, 2, 3)] + [v // 2 for v in ints]
-        if variable.kind == "attribute" and isinstance(values[0], domains.Group):
+        if variable.kind == "attribute" and isinstance(values[0], Group):
             return values  # one rank first: more have no meaning in this process
         self.random.shuffle(values)
         self.random.shuffle(likely)
@@ -257,15 +261,17 @@ class _Search:
         for other in chosen.stars.values():
             found += [tuple(1 for _ in other), other[1:], (1, *other[1:])]
         sizes = list(dict.fromkeys((*chosen.dims.values(), *(n for s in chosen.stars.values() for n in s), 8)))[:6]
-        likely = WHOLE if variable.name in self.space.whole else [(1,), *chosen.stars.values()]
-        return list(likely), [*found, *((a, b) for a in (1, *sizes) for b in (1, *sizes))]
+        pairs = [(a, b) for a in (1, *sizes) for b in (1, *sizes)]
+        if variable.name in self.space.whole:
+            return list(WHOLE), pairs
+        return [(1,), *chosen.stars.values()], [*found, *pairs]
 
     def relation(self, chosen: Assignment) -> Relation | None:
         """What a choice breaks."""
         claim, op = self.space.claim, self.space.claim.op
         env = chosen.env(op)
-        if not _small(op, env, self.elements):
-            return Relation(f"at most {self.elements} elements an operand", claim.name, claim.span)
+        if not _small(op, env, ELEMENTS):
+            return Relation(f"at most {ELEMENTS} elements an operand", claim.name, claim.span)
         case = claim.candidate
         if case_holds(case, env) is False:
             unmet = next((c for c in case.guards if value(c, env) is False), None)

@@ -9,8 +9,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from attrs import frozen
-
 from fxrewrite.dsl.check.terms import walk
 from fxrewrite.dsl.core import (
     NO_DEFAULT,
@@ -29,16 +27,8 @@ from fxrewrite.dsl.core import (
 )
 from fxrewrite.dsl.dims import Compound, Dim, Star, names
 from fxrewrite.patterns.dtypes import DTYPES, Absent
+from fxrewrite.patterns.groups import Group
 from fxrewrite.verify.free_names import parameters
-
-
-@frozen
-class Group:
-    """A group of ranks."""
-
-    name: str
-    size: int
-
 
 WIDTHS = (64, 128, 100, 1, 32, 2, 96, 192, 256, 384, 3, 16, 48, 8, 4, 512, 1024, 2048)
 FLOATS = (1e-6, 1e-5, 0.5, 0.0, 2.0)

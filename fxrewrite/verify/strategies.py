@@ -17,15 +17,15 @@ from attrs import define, field, frozen
 from fxrewrite.dsl.check.terms import calls_of, walk
 from fxrewrite.dsl.core import MARK, Apply, Case, OpDef, Program
 from fxrewrite.dsl.wording import said
-from fxrewrite.lowering.eager import Torch
+from fxrewrite.patterns.groups import Group
 from fxrewrite.verify.aimed import aimed
-from fxrewrite.verify.assign import Space, Starved
+from fxrewrite.verify.assign import RESTARTS, Space, Starved
 from fxrewrite.verify.assignment import Assignment
 from fxrewrite.verify.claims import Claim, NotThisCase
-from fxrewrite.verify.domains import Group
 from fxrewrite.verify.layouts import LAYOUTS
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.shaped import EVERY, Given, Shaped, filled, shaped
+from fxrewrite.verify.straight import record
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -100,6 +100,7 @@ class _Plan:
     space: Space
     random: Random
     used: Counter[tuple[str, str]] = field(factory=Counter[tuple[str, str]])
+    last: Assignment | None = None
 
     def next(self, cell: Cell) -> Shaped:
         """The operands of a cell."""
@@ -112,10 +113,19 @@ class _Plan:
                 first = isinstance(v.values[0], Group) or (isinstance(v.values[0], float) and self.half())
                 first |= cell.plain and v.kind == "attribute"
                 wanted[v.name] = v.values[:1] if first else self.least(v.name, v.values)
-        chosen = self.space.choose(self.random, wanted)
+        chosen = self.chosen(wanted)
         self.note(chosen)
         layouts = LAYOUTS if self.half() else LAYOUTS[:1]
         return shaped(self.claim, chosen, lambda: self.random.choice(layouts))
+
+    def chosen(self, wanted: Mapping[str, Sequence[Any]]) -> Assignment:
+        """A choice; the one before again, where a search finds none of those that there are."""
+        try:
+            self.last = self.space.choose(self.random, wanted, RESTARTS if self.last is None else 2)
+        except Starved:
+            if self.last is None:
+                raise
+        return self.last
 
     def half(self) -> bool:
         """Is it one of the half of all times?"""
@@ -184,7 +194,7 @@ def acceptance(claim: Claim, made: Iterable[Given]) -> Acceptance:
     for given in made:
         tried += 1
         try:
-            claim.expected(Torch(), given.operands, given.attributes)
+            record(lambda a, xs, at=given.attributes: claim.expected(a, xs, at), given.operands)
         except (NotThisCase, ValueError, RuntimeError, IndexError) as error:
             refused[str(error).splitlines()[0]] += 1
     return Acceptance(tried, tried - sum(refused.values()), refused)
