@@ -62,6 +62,21 @@ def applies(x: Set, several: int, slack: Slack) -> bool:
     return x.grid in COARSE and elements >= FEWEST and several > slack.several * elements
 
 
+def adds_ranks(program: Straight, slot: int) -> bool:
+    """Is a slot made of a sum over three ranks or more? Its partial sums may be rounded: right ones are off centre."""
+    seen, waiting = set[int](), [slot]
+    while waiting:
+        step = program.step(waiting.pop())
+        if step is None:
+            continue
+        if step.op == "psum" and len(step.args) > 2:
+            return True
+        new = {a.index for a in step.args if isinstance(a, Slot)} - seen
+        seen |= new
+        waiting += new
+    return False
+
+
 def off_centre(found: Centred, slot: int, x: Set, given: Tensor, slack: Slack) -> tuple[float, float]:
     """The share of elements that are not the centre, and the share that may be.
 

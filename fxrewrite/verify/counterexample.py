@@ -15,6 +15,7 @@ from attrs import frozen
 from torch import Tensor
 
 from fxrewrite.dsl.core import Dtype
+from fxrewrite.patterns.groups import Group
 from fxrewrite.verify.equal import Failure
 from fxrewrite.verify.spelling import function, helpers, tensor
 from fxrewrite.verify.strategies import Given
@@ -117,6 +118,8 @@ def _json(value: Any) -> Any:
         return {"dtype": value.name}
     if isinstance(value, float):
         return {"float": value.hex()}
+    if isinstance(value, Group):
+        return {"group": [value.name, value.size]}
     return {"list": list(value)} if isinstance(value, tuple) else value
 
 
@@ -124,7 +127,7 @@ def _value(kept: Any) -> Any:
     if not isinstance(kept, dict):
         return kept
     kind, value = next(iter(kept.items()))
-    return {"dtype": Dtype, "float": float.fromhex, "list": tuple}[kind](value)
+    return {"dtype": Dtype, "float": float.fromhex, "list": tuple, "group": lambda g: Group(*g)}[kind](value)
 
 
 def _numbered(operands: Any, known: dict[int, int]) -> Any:

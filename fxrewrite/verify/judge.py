@@ -41,7 +41,8 @@ def judge(
     centred: list[centre.Centred] = []
     for c in sets.compared:
         first = verdict(c)
-        if first.wrong or centre.applies(c.x, first.counts.two + first.counts.more, slack):
+        wide = centre.applies(c.x, first.counts.two + first.counts.more, slack)
+        if first.wrong or (wide and not centre.adds_ranks(program, c.place.slot)):
             centred = centred or [centre.centre(program, inputs, replaced)]
             first = _beside_centre(first, c, centred[0], slack)
         found[first.output] = first
