@@ -19,7 +19,7 @@ from attrs import define, evolve, field, frozen
 from fxrewrite.dsl import registered
 from fxrewrite.dsl.check.terms import calls_of, operands_of
 from fxrewrite.dsl.core import Dtype, OpDef
-from fxrewrite.dsl.evaluate import case_holds
+from fxrewrite.dsl.evaluate import EvaluationError, case_holds
 from fxrewrite.dsl.scalars import UNKNOWN, sizes, value
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.dsl.wording import said
@@ -54,9 +54,9 @@ class Space:
     """Everything that a claim leaves open.
 
     `rows`: the name of the axis that is the number of rows; `widths`: the sizes that are only those of last axes.
-    `is_tried`: is a choice right only where the reference has a value for zeros? `asked`: the attributes, operands and
-    classes that conditions speak of. `is_open`: has it operands without a type, or parameters of built-ins? `whole`:
-    leading axes that are the whole shape of an operand.
+    `is_tried`: is a choice right only where the reference has a value for zeros? `is_runnable`: can it have one here?
+    `asked`: the attributes, operands and classes that conditions speak of. `is_open`: has it operands without a type,
+    or parameters of built-ins? `whole`: leading axes that are the whole shape of an operand.
     """
 
     claim: Claim
@@ -64,6 +64,7 @@ class Space:
     rows: str | None
     widths: frozenset[str]
     is_tried: bool
+    is_runnable: bool
     relations: Relations
     asked: frozenset[str]
     is_open: bool
@@ -73,6 +74,7 @@ class Space:
     def of(cls, claim: Claim) -> Space:
         """The space of a claim, with the attributes and operands that its candidate pins."""
         op = claim.op
+        refs = _refs(claim)
         rows, relations = domains.row_axis(op), Relations(claim.program)
         sizes = {*domains.sizes_in(op)[0], *domains.attributes_as_sizes(op)}
         is_open = bool(bound_by_built_ins(claim)) or any(is_untyped(o) for o in op.operands)
@@ -81,7 +83,8 @@ class Space:
             variables=tuple(variables_of(claim, rows)),
             rows=rows,
             widths=frozenset(sizes - domains.inner_sizes(op)),
-            is_tried=is_open or _has_refs(claim) or bool(domains.axes(claim.program, op)),
+            is_tried=is_open or any(refs) or bool(domains.axes(claim.program, op)),
+            is_runnable=all(refs),
             relations=relations,
             asked=_asked(claim, relations),
             is_open=is_open,
@@ -101,8 +104,8 @@ class Space:
         return found
 
 
-def _has_refs(claim: Claim) -> bool:
-    """Is there an op whose meaning is, for some of its attributes, a function of a package?"""
+def _refs(claim: Claim) -> list[bool]:
+    """For each op whose meaning is, for some of its attributes, a function of a package: does a package register it?"""
     program, todo, seen = claim.program, [claim.op], dict[str, OpDef]()
     todo += [
         program.ops[c.op] for c in calls_of((claim.candidate.outputs, claim.reference and claim.reference.outputs))
@@ -113,7 +116,7 @@ def _has_refs(claim: Claim) -> bool:
             seen[op.name] = op
             todo += [program.ops[c.op] for c in calls_of(tuple(e.outputs for e in op.equations))]
     refs = [o.ref for o in seen.values() if o.ref is not None]
-    return bool(refs) and all(registered.function(registered.REFS, r) is not None for r in refs)
+    return [registered.function(registered.REFS, r) is not None for r in refs]
 
 
 def _asked(claim: Claim, relations: Relations) -> frozenset[str]:
@@ -221,6 +224,8 @@ class _Search:
         try:
             record(lambda a, xs: claim.expected(a, xs, chosen.attributes), zeros(claim.op, chosen))
         except (NotThisCase, ValueError, RuntimeError, IndexError) as error:
+            if isinstance(error, EvaluationError) and not self.space.is_runnable:
+                return True  # as far as it got it was right
             self.blamed[Relation(str(error).splitlines()[0], claim.name, claim.span)] += 1
             self.left -= COST
             self.refused = True
