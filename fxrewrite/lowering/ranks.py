@@ -29,7 +29,8 @@ def pconcat(x: Tensor, dim: int, group: Any) -> Tensor:
         return x
     _can_run(x, size)
     c10d = torch.ops._c10d_functional
-    gathered = c10d.wait_tensor(c10d.all_gather_into_tensor(x.contiguous(), size, name))
+    sent = x.contiguous().view(torch.uint8) if x.element_size() == 1 else x.contiguous()  # gloo has no FP8
+    gathered = c10d.wait_tensor(c10d.all_gather_into_tensor(sent, size, name)).view(x.dtype)
     return gathered if dim in (0, -x.ndim) else torch.cat(gathered.chunk(size), dim)
 
 
