@@ -68,7 +68,7 @@ class Guarded:
 def _strides(x: Tensor, how: str) -> tuple[int, ...]:
     """The strides of a copy of `x`."""
     if how == STRIDES[0] or x.ndim == 0:
-        return x.stride()
+        return x.stride() if 0 not in x.stride() else x.contiguous().stride()
     wider, step = (8, 1) if how == STRIDES[1] else (0, 2)
     steps = [step, x.shape[-1] * step + wider][: x.ndim]
     for n in reversed(x.shape[1:-1]):
@@ -84,7 +84,7 @@ class Watched(Torch):
 
     def torch_call(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What the op gives on plain memory."""
-        want = super().torch_call(op, args, kwargs)
+        want = super().torch_call(op, _copied(list(args)), _copied(dict(kwargs)))  # what it may not write stays
         for strides in STRIDES:
             for pattern in PATTERNS if any(isinstance(a, Buffer) for a in (*args, *kwargs.values())) else PATTERNS[:1]:
                 self.faults += [f"{op}: {f}" for f in self._again(op, args, kwargs, want, strides, pattern)]
@@ -121,6 +121,14 @@ class Watched(Torch):
         left = {slot: guards[id(w)] for slot, w in written.items()}
         yield from _compared(want, returned, left, strides)
         yield from _shared(call, returned, guards.values())
+
+
+def _copied(argument: Any) -> Any:
+    if isinstance(argument, Tensor):
+        return argument.clone()
+    if isinstance(argument, list | tuple):
+        return [_copied(a) for a in argument]
+    return {k: _copied(v) for k, v in argument.items()} if isinstance(argument, dict) else argument
 
 
 def _compared(want: Any, returned: Any, left: Mapping[Any, Guarded], strides: str) -> Iterator[str]:
