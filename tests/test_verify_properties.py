@@ -40,10 +40,10 @@ def test_every_property_of_the_vocabulary_holds() -> None:
     found = [f for name in shipped().ops for f in findings(shipped(), name)]
     assert not [f for f in found if f.outcome == "failed"]
     kinds = Counter((f.subject.split("/")[1].split("(")[0], f.outcome) for f in found)
-    unseen = {s for s, _ in kinds if (s, "not run") in kinds}
-    assert unseen == {"writes", "reads"}, [f for f in found if f.outcome == "not run"]
+    unseen = {f.subject for f in found if f.outcome == "not run" and not f.subject.endswith("(layer)")}
+    assert unseen == {"scaled_mm/memory(_C.cutlass_scaled_mm)"}  # an op with a `ref` says too little of its operands
     assert {"rowwise", "elementwise", "commutative", "collective"} <= {s for s, o in kinds if o == "passed"}
-    assert sum(f.provider is not None for f in found) > 20  # stubs of vLLM, which run here
+    assert kinds["memory", "passed"] > 20 and sum(f.provider is not None for f in found) > 50  # stubs, which run here
 
 
 WRONG = {  # what check/claims.py does not see

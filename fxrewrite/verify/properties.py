@@ -24,6 +24,7 @@ from fxrewrite.verify.claims import Claim, NotThisCase, case_claim
 from fxrewrite.verify.collectives import collective_fault
 from fxrewrite.verify.equal import same_values
 from fxrewrite.verify.findings import Finding
+from fxrewrite.verify.memory import Watched
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.ranked import ranked_claims
 from fxrewrite.verify.rows import Results, Rows, attempt, column_faults, row_faults
@@ -37,7 +38,10 @@ HELD = "what it {0} is held by the engine that runs it: nothing here can see tha
 
 @frozen
 class Declared:
-    """That an op is `kind(names)`. `claim`: the equation by which it is tried, or the form or `impl` that runs here."""
+    """That an op is `kind(names)`; `memory(op)`: that the torch op writes what is marked.
+
+    `claim`: the equation by which it is tried, or the form or `impl` that runs here.
+    """
 
     kind: str
     names: tuple[str, ...]
@@ -55,25 +59,34 @@ class Declared:
 
 
 def properties(program: Program) -> Iterator[Declared]:
-    """Every property of every op, those of fusions too, by each of its spellings."""
+    """Every property of every op, those of fusions too, by each of its spellings; and of each torch op that runs here
+    that it writes what its form marks (`memory`)."""
     for op in program.ops.values():
+        running = [
+            case_claim(program, op, which, case)
+            for which, given in (("form", op.forms), ("impl", op.impls))
+            for case in given
+            if runs_here(case)
+        ]
         for kind, names in _said(op):
             for case in op.equations or (Case("ref", ()),):
                 claim = evolve(case_claim(program, op, "property", case), contract=None)
                 yield Declared(kind, names, next(ranked_claims(claim, [2])) if kind == "collective" else claim)
-            if kind not in ("rowwise", "elementwise", "commutative"):
-                continue
-            for which, given in (("form", op.forms), ("impl", op.impls)):
-                for case in given:
-                    if runs_here(case):
-                        yield Declared(kind, names, case_claim(program, op, which, case))
+            if kind in ("rowwise", "elementwise", "commutative"):
+                yield from (Declared(kind, names, claim) for claim in running)
+        for claim in running:
+            yield Declared("memory", _called(claim.candidate), claim)
 
 
 def runs_here(case: Case) -> bool:
     """Does it call torch ops, all of which this process has? Not those of torch itself, which mean their decomposition:
     that is a check of forms."""
-    called = [t.op for t in walk(case.outputs) if isinstance(t, TorchCall)]
+    called = _called(case)
     return bool(called) and all(not op.startswith(OF_TORCH) and _is_here(op) for op in called)
+
+
+def _called(case: Case) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(t.op for t in walk(case.outputs) if isinstance(t, TorchCall)))
 
 
 def _is_here(op: str) -> bool:
@@ -110,7 +123,7 @@ def check_property(declared: Declared, cases: Iterable[Given], seed: int = 0) ->
     for given in cases:
         try:
             fault = _fault(declared, given, seed)
-        except (NotThisCase, EvaluationError) as error:
+        except (NotThisCase, EvaluationError, RuntimeError, IndexError, TypeError) as error:  # torch's refusals, too
             reason = str(error)
             continue
         tried += 1
@@ -130,6 +143,10 @@ def _fault(declared: Declared, given: Given, seed: int) -> str | None:
     """How one case contradicts the property; None where it does not."""
     if declared.kind == "collective":
         return collective_fault(declared.claim, given)
+    if declared.kind == "memory":
+        watched = Watched()
+        declared.claim.claimed(watched, given.operands, given.attributes)
+        return next(iter(watched.faults), None)
     running = _Running(declared, given)
     op, generator = declared.claim.op, Generator().manual_seed(seed)
     if declared.kind == "commutative":
