@@ -10,7 +10,7 @@ from attrs import evolve
 
 from fxrewrite.dsl.core import Apply, Attribute, Case, OpDef, Program
 from fxrewrite.verify.mutation.mutant import Kind, Mutant
-from fxrewrite.verify.mutation.operators import changes
+from fxrewrite.verify.mutation.operators import LAYOUT, changes
 from fxrewrite.verify.mutation.rebuild import replaced, unreachable
 from fxrewrite.verify.mutation.rules import weaker
 from fxrewrite.verify.mutation.scalars import other_values, shown, shown_value
@@ -64,7 +64,8 @@ def _of_pins(subject: str, op: OpDef, case: Case) -> Iterator[Mutant]:
         for other in _other_pins(attribute, value) if attribute is not None else ():
             pins = (*case.pins[:i], (name, other), *case.pins[i + 1 :])
             what = f"{name}={shown_value(value)} -> {name}={shown_value(other)}"
-            yield Mutant("form", subject, "another pin", "pins", what, evolve(case, pins=pins), span=case.span)
+            operator = LAYOUT if attribute is not None and attribute.type == "layout" else "another pin"
+            yield Mutant("form", subject, operator, "pins", what, evolve(case, pins=pins), span=case.span)
 
 
 def _other_pins(attribute: Attribute, value: Any) -> list[Any]:

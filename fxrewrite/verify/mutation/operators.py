@@ -49,6 +49,7 @@ SIBLINGS: dict[str, tuple[str, ...]] = {
     "var": ("mean",),
 }
 ORDERED = frozenset(("sub", "div", "fdiv", "matmul"))  # of two arguments, in this order
+LAYOUT = "another layout"  # of a result: nothing that values show
 SAME_KIND = 3  # of other values of one scalar, and of sibling ops: no more are tried
 
 
@@ -140,6 +141,7 @@ def _of_call(x: Call, program: Program, scope: Scope) -> Iterator[Change]:
         for operator, new in _other_attributes(attribute, value, scope) if attribute else ():
             attrs = (*x.attrs[:i], (name, new), *x.attrs[i + 1 :])
             what = f"{name}={shown(value)} -> {name}={shown(new)} in {x.op}"
+            operator = LAYOUT if attribute is not None and attribute.type == "layout" else operator
             yield Change(operator, what, x, evolve(x, attrs=attrs), x.span)
     for other in islice(_siblings(op, program), SAME_KIND):
         yield Change("another op", f"{x.op} -> {other.name}", x, _called(x, other), x.span)

@@ -102,8 +102,8 @@ def _smaller_divisor(guard: Apply) -> Iterator[Any]:
     if not isinstance(of, Size) or len(of.dim.terms) != 1:
         return
     atom, factor = of.dim.terms[0]
-    if isinstance(atom, dims.Compound) and atom.op == "%" and atom.right.number and not atom.right.number % 2:
-        half = dims.combine("%", atom.left, dims.constant(atom.right.number // 2))
+    if isinstance(atom, dims.Compound) and atom.op == "%" and (divisor := atom.right.number or 0) > 2:
+        half = dims.combine("%", atom.left, dims.constant(divisor // 2))
         yield Apply("==", (Size(dims.scale(half, factor)), *guard.args[1:]))
 
 

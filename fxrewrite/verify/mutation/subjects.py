@@ -17,7 +17,16 @@ from fxrewrite.verify.mutation.cases import mutants_of_case, mutants_of_definiti
 from fxrewrite.verify.mutation.kernels import mutants_of_kernel
 from fxrewrite.verify.mutation.mutant import Kind, Mutant, numbered
 from fxrewrite.verify.mutation.rules import mutants_of_rule
-from fxrewrite.verify.mutation.trying import Fate, State, try_definition, try_form, try_kernel, try_rule
+from fxrewrite.verify.mutation.trying import (
+    EngineCheck,
+    Fate,
+    State,
+    engine_checks,
+    try_definition,
+    try_form,
+    try_kernel,
+    try_rule,
+)
 from fxrewrite.verify.profiles import QUICK
 from fxrewrite.verify.straight import Recording
 
@@ -67,6 +76,7 @@ class Workshop:
     seed: int
     by_name: dict[str, Claim] = field(init=False)
     kept: dict[str, list[Bench]] = field(factory=dict[str, list[Bench]])
+    passed: dict[str, list[EngineCheck]] = field(factory=dict[str, "list[EngineCheck]"])
 
     def __attrs_post_init__(self) -> None:
         self.by_name = {f"{'rule' if c.kind == 'rule' else 'form'} {c.name}": c for c in claims(self.program)}
@@ -82,6 +92,12 @@ class Workshop:
     def claim(self, subject: Subject) -> Claim:
         """The claim that a rule, a kernel or a form is about."""
         return self.by_name[f"{'form' if subject.kind == 'form' else 'rule'} {subject.name}"]
+
+    def engine(self, claim: Claim) -> list[EngineCheck]:
+        """The checks of the engine that a rule passes as it is."""
+        if claim.name not in self.passed:
+            self.passed = {claim.name: engine_checks(claim, TRIED)}
+        return self.passed[claim.name]
 
     def untried(self, claim: Claim) -> str:
         """Why nothing of a claim can be tried here; empty where something can."""
@@ -145,7 +161,7 @@ def _fate(mutant: Mutant, subject: Subject, shop: Workshop) -> Fate:
         return try_definition(mutant, shop.program, related)
     claim = shop.claim(subject)
     if subject.kind == "rule":
-        return try_rule(mutant, shop.program, shop.bench(claim), TRIED)
+        return try_rule(mutant, shop.program, shop.bench(claim), TRIED, lambda: shop.engine(claim))
     if subject.kind == "form":
         return try_form(mutant, claim.op, claim.kind, shop.program, shop.bench(claim))
     return try_kernel(mutant, shop.bench(claim))

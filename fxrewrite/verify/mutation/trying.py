@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from attrs import evolve, frozen
 
 from fxrewrite.dsl.core import OpDef, Program
 from fxrewrite.verify.claims import Claim, case_claim, rule_claim
+from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.fires import fires
 from fxrewrite.verify.interpret import Eager
 from fxrewrite.verify.judge import every_value
 from fxrewrite.verify.mutation.bench import REFUSED, Bench, Seen, Starved, benches, judged, recorded, seen
 from fxrewrite.verify.mutation.kernels import broken_results
 from fxrewrite.verify.mutation.mutant import Mutant
+from fxrewrite.verify.mutation.operators import LAYOUT
 from fxrewrite.verify.perturb import perturbed
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.straight import Recording, Straight, walk
@@ -41,6 +43,8 @@ def fate(observed: Iterable[Seen]) -> Fate:
         if one.what == "wrong":
             return Fate("killed", one.said)
         by_what.setdefault(one.what, one.said)
+    if "no value" in by_what:  # where what it was made of has one: dims or types contradict each other
+        return Fate("refused", by_what["no value"])
     if "other values" in by_what:
         return Fate("survived", "it differs, and the contract admits what it gives")
     if "same values" in by_what:
@@ -49,27 +53,43 @@ def fate(observed: Iterable[Seen]) -> Fate:
         return Fate("not run", by_what["not judged"])
     if "same program" in by_what:
         return Fate("equivalent", SAME)
-    if "no value" in by_what:
-        return Fate("refused", by_what["no value"])
     return Fate("not run", by_what.get("not this case", "no inputs"))
 
 
 # ---- rules, forms and providers
 
 
-def try_rule(mutant: Mutant, program: Program, base: list[Bench], profile: Profile) -> Fate:
-    """The fate of a mutant of a rule: by `equal`, then by the engine on graphs, where that may see more."""
+EngineCheck = Callable[[Claim, Profile], Finding]
+ENGINE: tuple[EngineCheck, ...] = (fires, perturbed)  # what holds the engine against graphs
+
+
+def engine_checks(claim: Claim, profile: Profile) -> list[EngineCheck]:
+    """Those that the unchanged rule passes: what fails without a change says nothing about one."""
+    rule = next(r for r in claim.program.rules if r.full_name == claim.name)
+    alone = rule_claim(evolve(claim.program, rules=(rule,)), rule)
+    return [check for check in ENGINE if check(alone, profile).outcome == "passed"]
+
+
+def try_rule(
+    mutant: Mutant, program: Program, base: list[Bench], profile: Profile, engine: Callable[[], Iterable[EngineCheck]]
+) -> Fate:
+    """The fate of a mutant of a rule: by `equal`, then by the engine on graphs, which may see more."""
     found = try_claim(mutant, rule_claim(program, mutant.made), base, _dead_rule(mutant, program))
-    if found.state in ("killed", "refused", "not run") or (found.state == "equivalent" and mutant.dead is not None):
+    if found.state in ("killed", "refused", "not run"):
         return found
     alone = rule_claim(evolve(program, rules=(mutant.made,)), mutant.made)
-    for check in (fires, perturbed):
+    for check in engine():
         finding = check(alone, profile)
         if finding.outcome == "failed":
             return Fate("killed", f"{finding.check}: {finding.reason}")
-    if found.state == "equivalent" and mutant.operator == "dtype loosened":
-        return Fate("refused", OWN_TYPES)
-    return Fate("never differs", found.why) if found.state == "equivalent" else found
+    return _unseen(mutant, found)
+
+
+def _unseen(mutant: Mutant, found: Fate) -> Fate:
+    """The fate of what no check saw. One program on both sides proves something only where a term was changed."""
+    if found.state != "equivalent" or (mutant.dead is not None and mutant.operator != LAYOUT):
+        return found
+    return Fate("refused", OWN_TYPES) if mutant.operator == "dtype loosened" else Fate("never differs", found.why)
 
 
 def _dead_rule(mutant: Mutant, program: Program) -> Claim | None:
@@ -82,20 +102,25 @@ def try_form(mutant: Mutant, op: OpDef, kind: str, program: Program, base: list[
     return try_claim(mutant, case_claim(program, op, kind, mutant.made), base, dead)
 
 
-def try_claim(mutant: Mutant, claim: Claim, base: list[Bench], dead: Claim | None) -> Fate:
-    """The fate of a changed claim: on the inputs of the unchanged one, or on its own where it is for others."""
+def try_claim(
+    mutant: Mutant, claim: Claim, base: list[Bench], dead: Claim | None, sides: Sequence[str] | None = None
+) -> Fate:
+    """The fate of a changed claim: on the inputs of the unchanged one, or on its own where it is for others.
+
+    `sides`: those that may be other programs; None where the claim itself says.
+    """
     own = base[0].claim
     if _signature(claim) != _signature(own):
         observed = list(_until_wrong(_on_own_inputs(mutant, claim, base[0].profile, base[0].seed)))
         refused = next((s.said for s in observed if s.what == "no value"), None)
         found = fate(observed)
         return found if refused is None or found.state == "killed" else Fate("refused", refused)
-    sides = [
-        s
-        for s, a, b in (("expected", claim.reference, own.reference), ("claimed", claim.candidate, own.candidate))
-        if a != b
-    ]
+    if sides is None:
+        pairs = (("expected", claim.reference, own.reference), ("claimed", claim.candidate, own.candidate))
+        sides = [side for side, changed, unchanged in pairs if changed != unchanged]
     found = fate(_on_base(claim, base, sides))
+    if mutant.operator == LAYOUT and found.state == "equivalent" and mutant.kind != "rule":
+        return Fate("never differs", found.why)
     if found.state == "equivalent" and dead is not None and not _reached(dead, base, sides):
         return Fate("never differs", NOT_REACHED)
     return found
@@ -120,14 +145,14 @@ def _signature(claim: Claim) -> Any:
     )
 
 
-def _on_base(claim: Claim, base: list[Bench], sides: list[str]) -> Iterator[Seen]:
+def _on_base(claim: Claim, base: list[Bench], sides: Sequence[str]) -> Iterator[Seen]:
     for bench, changed in zip(base, _alike(claim, base)):
         for i in bench.indices():
             pair = [_side(bench, changed, which, i, sides) for which in ("expected", "claimed")]
             yield seen(bench.claim, *pair)
 
 
-def _side(bench: Bench, changed: Claim, which: Any, index: int, sides: list[str]) -> Recording | str:
+def _side(bench: Bench, changed: Claim, which: Any, index: int, sides: Sequence[str]) -> Recording | str:
     given = bench.given(index)
     assert given is not None
     return recorded(getattr(changed, which), given) if which in sides else bench.side(which, index)
@@ -138,7 +163,7 @@ def _alike(claim: Claim, base: list[Bench]) -> list[Claim]:
     return [b.claim for b in benches(claim, base[0].profile, base[0].seed)]
 
 
-def _reached(dead: Claim, base: list[Bench], sides: list[str]) -> bool:
+def _reached(dead: Claim, base: list[Bench], sides: Sequence[str]) -> bool:
     """Is what was changed evaluated on any input?"""
     return any(one.what == "no value" for one in _on_base(dead, base, sides))
 
@@ -172,7 +197,9 @@ def try_definition(mutant: Mutant, program: Program, related: Iterable[tuple[Cla
     """The fate of a mutant of an op's equations: by the claims that say otherwise what the op is."""
     fates: list[Fate] = []
     for claim, base in related:
-        found = try_claim(mutant, in_program(claim, program, mutant.made), base, None)
+        changed = in_program(claim, program, mutant.made)
+        dead = None if mutant.dead is None else in_program(claim, program, mutant.dead)
+        found = try_claim(mutant, changed, base, dead, ("expected", "claimed"))
         if found.state == "killed":
             return Fate("killed", f"{claim.name}: {found.why}")
         fates.append(found)
