@@ -13,9 +13,9 @@ from capture import make_fx_graph
 from fxrewrite.dsl import packs
 from fxrewrite.dsl.core import Program
 from fxrewrite.verify.claims import Claim, claims
-from fxrewrite.verify.fires import fires, written_site
+from fxrewrite.verify.fires import fires
 from fxrewrite.verify.profiles import QUICK
-from fxrewrite.verify.sites import Spelling
+from fxrewrite.verify.sites import Subject
 
 SHIPPED = ("norm_quant", "act_quant")
 
@@ -33,7 +33,7 @@ def shipped() -> dict[str, Claim]:
 @pytest.mark.parametrize("name", ["norm_quant.add_rms_norm_fp8_group", "act_quant.swiglu_clamped_fp8"])
 def test_graphs_are_those_of_make_fx(name: str) -> None:
     """Run through `make_fx`, the graph is itself again: the tracer takes apart what Inductor does."""
-    site = written_site(shipped()[name], Spelling())
+    site = Subject.of(shipped()[name]).site()
 
     def fn(*tensors: Tensor) -> Any:
         return torch.fx.Interpreter(torch.nn.Module(), graph=site.graph).run(*tensors)

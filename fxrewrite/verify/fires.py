@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
 from attrs import evolve, frozen
 
-from fxrewrite.dsl.core import Case
-from fxrewrite.dsl.evaluate import Env
-from fxrewrite.dsl.scalars import holds
+from fxrewrite.dsl.check.terms import walk
+from fxrewrite.dsl.core import Apply
+from fxrewrite.dsl.wording import said
 from fxrewrite.lowering.graph_pass import RewritePass
-from fxrewrite.verify.assign import Starved
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.equal import compare
 from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.rewriting import Rewriting, pass_of, rewritten, shown, why_not, why_off
-from fxrewrite.verify.sites import NoGraph, Setting, Site, Spelling, plain, rule_of, site_of, spellings
+from fxrewrite.verify.sites import Site, Subject
 from fxrewrite.verify.straight import record
+from fxrewrite.verify.written import NoGraph, Spelling, spellings
 
 CODE = "RW503"
+OF_A_GRAPH = ("fresh", "donated", "written", "replicated")
 
 
 @frozen
@@ -49,18 +49,18 @@ def fires(claim: Claim, profile: Profile, pass_: RewritePass | None = None) -> F
     """Does the rule fire exactly once on its left side, written in each spelling, and is what comes out right?"""
     began = perf_counter()
     pass_ = pass_ or pass_of(claim.program)
-    off = why_off(pass_, rule_of(claim))
+    subject = Subject.of(claim)
+    off = why_off(pass_, subject.rule)
     if off is not None:
         return finding(claim, "fires", began, "not run", off)
     tried, lacking = 0, ""
-    for spelling in spellings(claim):
+    for spelling in spellings(subject.program, subject.rule.left):
         try:
-            site = written_site(claim, spelling)
+            fault = fault_of(subject, spelling, pass_)
         except NoGraph as error:
             lacking = lacking or f"{spelling}: {error}"
             continue
         tried += 1
-        fault = fault_of(claim, spelling, site, pass_)
         if fault is not None:
             return finding(claim, "fires", began, "failed", fault.reason, tried, fault.script())
     if not tried:
@@ -78,27 +78,27 @@ def finding(
     )  # fmt: skip
 
 
-def fault_of(claim: Claim, spelling: Spelling, site: Site, pass_: RewritePass) -> Fault | None:
-    """What is wrong with what the rule makes of its left side."""
-    rule = rule_of(claim)
+def fault_of(subject: Subject, spelling: Spelling, pass_: RewritePass) -> Fault | None:
+    """What is wrong with what the rule makes of its left side. Raises NoGraph where it cannot be written so."""
+    site, rule = subject.site(spelling), subject.rule
     done = rewritten(pass_, rule, site.graph, site.inputs, site.constants, metadata=True)
-    if done.fired == 1 and done.fault is None:
-        return None
-    if done.fired == 1 and admitted(claim, site, done) is None:
+    if done.fired == 1 and (done.fault is None or admitted(subject.claim, site, done) is None):
         return None
     if done.fault is not None:
         return Fault(f"{spelling}: {done.fault}", site, done)
-    if (
-        spelling.op and not spelling.whole
-    ):  # no graph has both: what Inductor decomposes, and what the form leaves whole
-        try:
-            return fault_of(
-                claim, evolve(spelling, whole=True), written_site(claim, evolve(spelling, whole=True)), pass_
-            )
-        except NoGraph:
-            pass
-    said = "does not fire" if not done.fired else f"fires {done.fired} times"
-    return Fault(f"{spelling}: {said}", site, done, near=why_not(pass_, rule, site.graph))
+    if spelling.op and not spelling.whole:
+        # no graph has both: what Inductor takes apart, and what a form leaves whole
+        return fault_of(subject, evolve(spelling, whole=True), pass_)
+    elsewhere = next((g for g in rule.guards if asks_the_graph(g)), None)
+    if not done.fired and elsewhere is not None:
+        raise NoGraph(f"`{said(elsewhere)}` is a fact of a larger graph")
+    what = "does not fire" if not done.fired else f"fires {done.fired} times"
+    return Fault(f"{spelling}: {what}", site, done, near=why_not(pass_, rule, site.graph))
+
+
+def asks_the_graph(guard: Any) -> bool:
+    """Is it a condition that only the graph around the left side can meet?"""
+    return any(isinstance(x, Apply) and x.op in OF_A_GRAPH for x in walk(guard)) and getattr(guard, "op", "") != "not"
 
 
 def admitted(claim: Claim, site: Site, done: Rewriting) -> str | None:
@@ -112,44 +112,4 @@ def admitted(claim: Claim, site: Site, done: Rewriting) -> str | None:
         wrong, _ = compare(claim.contract, reference, dict(zip(reference.results, outputs)))
         if wrong:
             return next(f"{name}: {said}" for name, said in wrong.items())
-    return None
-
-
-def written_site(claim: Claim, spelling: Spelling) -> Site:
-    """The left side in a spelling, on operands that it is for. Raises NoGraph."""
-    said: NoGraph | None = None
-    for wanted in _wanted(claim, spelling):
-        try:
-            return site_of(claim, Setting.of(claim, plain(claim, wanted)), spelling)
-        except Starved as error:
-            said = said or NoGraph(str(error))
-        except NoGraph as error:
-            said = said or error
-    raise said or NoGraph("no operands")
-
-
-def _wanted(claim: Claim, spelling: Spelling) -> Iterator[dict[str, Any]]:
-    """What to choose so that a spelling stands for the op: its pins; then without one or the other operand."""
-    rows = {"rows": (r,)} if (r := rows_for(claim)) is not None else {}
-    if not spelling.op or not spelling.how.startswith("form"):
-        yield rows
-        return
-    form: Case = next(f for f in claim.program.ops[spelling.op].forms if spelling.how == f"form {f.name}")
-    pins = {**rows, **{n: ((False,) if v is None and _is_operand(claim, n) else (v,)) for n, v in form.pins}}
-    yield pins
-    for o in claim.op.operands:
-        if o.optional:
-            yield {**pins, o.name: (False,)}
-
-
-def _is_operand(claim: Claim, name: str) -> bool:
-    return any(o.name == name for o in claim.op.operands)
-
-
-def rows_for(claim: Claim) -> int | None:
-    """A number of tokens that the rule prefers; None where any will do."""
-    prefer = rule_of(claim).prefer
-    for rows in (6, 64, 256, 1024, 2048, 1):
-        if holds(prefer, Env(facts={"tokens": rows})) is not False:
-            return rows if rows != 6 else None
     return None

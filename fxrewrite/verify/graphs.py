@@ -9,8 +9,10 @@ know which node came from which term of a rule (`Tracer.origin`).
 
 from __future__ import annotations
 
+import logging
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -150,7 +152,7 @@ def trace(
     """The graph of `fn`, which gets what records it and fake inputs, and returns tensors."""
     recorder = Recorder(FakeTensorMode(allow_non_fake_inputs=True))
     fakes = [recorder.input(t, f"x{i}") for i, t in enumerate(tensors)]
-    with torch.no_grad(), recorder.mode, Tracer(recorder, whole):
+    with torch.no_grad(), quiet(), recorder.mode, Tracer(recorder, whole):
         outputs = fn(recorder, fakes)
     recorder.graph.output(tuple(recorder.node_of(o) for o in outputs))
     recorder.graph.eliminate_dead_code()
@@ -166,6 +168,17 @@ def copied(graph: Graph) -> Graph:
     return new
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Torch does not log what raises on fake tensors: that a change makes no graph is one of its answers."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    was, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was
+
+
 def propagate(graph: Graph, start: Node) -> None:
     """Compute `meta["val"]` anew from a node on. What raises is torch's own: the graph is none."""
     reached = False
@@ -175,7 +188,7 @@ def propagate(graph: Graph, start: Node) -> None:
             continue
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])  # type: ignore[misc]
         mode = next((v.fake_mode for v in tree_leaves((args, kwargs)) if isinstance(v, FakeTensor)), None)
-        with torch.no_grad(), mode or FakeTensorMode():
+        with torch.no_grad(), quiet(), mode or FakeTensorMode():
             found = node.meta["val"] = node.target(*args, **kwargs)  # type: ignore[operator]
         if isinstance(found, Tensor):
             node.meta["tensor_meta"] = _extract_tensor_metadata(found)
