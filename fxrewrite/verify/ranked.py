@@ -19,13 +19,14 @@ import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
-from fxrewrite.dsl.core import Apply, Operand
+from fxrewrite.dsl.check.terms import walk
+from fxrewrite.dsl.core import Apply, Operand, TorchCall
 from fxrewrite.dsl.evaluate import Algebra, Bindings
 from fxrewrite.patterns.groups import Group
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.straight import Recorded, Recorder
-from fxrewrite.verify.world import Ranked, World, at_rank
+from fxrewrite.verify.world import Ranked, World, at_rank, meets_elsewhere
 
 SIZES = (1, 2, 4, 8)
 Way = Literal["moved", "alone", "equal"]
@@ -72,20 +73,34 @@ def is_ranked(claim: Claim) -> bool:
 
 
 def ranked_claims(claim: Claim, sizes: Iterable[int] = SIZES) -> Iterator[RankedClaim]:
-    """The claim over each number of ranks, in each way, its groups pinned. One rank has one way, and equal operands are
-    tried on two."""
+    """The claim over each number of ranks, in each way, its groups pinned.
+
+    One rank has one way, and equal operands are tried on two. There is one claim where ranks meet in an op that is not
+    for one process, which says so, and for a fusion, whose two sides are one definition whatever the ranks.
+    """
     parts = {name: getattr(claim, name) for name in attrs.fields_dict(Claim)}
-    for size in sizes:
+    worlds: list[tuple[int, Way]] = [(n, w) for n in sizes for w in _ways(n)]
+    for size, way in [(2, WAYS[0])] if _says_enough(claim) else worlds:
         groups = [(a.name, Group(a.name, size)) for a in claim.op.attributes if a.type == "group"]
         parts["candidate"] = evolve(claim.candidate, pins=(*claim.candidate.pins, *groups))
         parts["facts"] = {**claim.facts, "world": size}
-        for way in {1: WAYS[:1], 2: WAYS}.get(size, WAYS[:2]):
-            yield RankedClaim(**parts, size=size, way=way)
+        yield RankedClaim(**parts, size=size, way=way)
+
+
+def _ways(size: int) -> tuple[Way, ...]:
+    return {1: WAYS[:1], 2: WAYS}.get(size, WAYS[:2])
+
+
+def _says_enough(claim: Claim) -> bool:
+    """Does one number of ranks say what all of them would?"""
+    called = [t.op for t in walk(claim.candidate.outputs) if isinstance(t, TorchCall)]
+    made = claim.program.ops.get(claim.name.rpartition(".")[2])
+    return any(map(meets_elsewhere, called)) or (claim.kind == "rule" and made is not None and made.is_fusion)
 
 
 def ranked_profile(profile: Profile, size: int) -> Profile:
     """What is tried over `size` ranks: few rows, since every rank has them, and a sum over n ranks costs 3^n."""
-    return evolve(profile, cases=max(4, profile.cases // (2 * size)), rows=16, wide=False)
+    return evolve(profile, cases=max(4, profile.cases // 8), rows=8 if size < 8 else 16, wide=False)
 
 
 def must_be_equal(claim: Claim) -> frozenset[str]:

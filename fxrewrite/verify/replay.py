@@ -7,9 +7,12 @@ from pathlib import Path
 
 from fxrewrite.dsl.check.problem import closest
 from fxrewrite.lowering.config import load_program, make_config
-from fxrewrite.verify.claims import NotThisCase, claims
+from fxrewrite.patterns.groups import Group
+from fxrewrite.verify.claims import Claim, NotThisCase, claims
 from fxrewrite.verify.counterexample import NoCounterexample, read
 from fxrewrite.verify.equal import CannotTry, Failure, attempt
+from fxrewrite.verify.ranked import is_ranked, ranked_claims
+from fxrewrite.verify.strategies import Given
 
 
 def replayed(packs: Sequence[str], path: Path) -> tuple[str, bool]:
@@ -23,12 +26,19 @@ def replayed(packs: Sequence[str], path: Path) -> tuple[str, bool]:
     if claim is None:
         hint = closest(kept.subject, listed) or "name the pack that it is in"
         return f"no {kept.kind} is called `{kept.subject}` in {', '.join(packs)}; {hint}", False
-    try:
-        trial = attempt(claim, kept.given)
-    except NotThisCase as error:
-        return f"{claim.name} is no longer for these inputs: {error}", True
-    except CannotTry as error:
-        return f"{claim.name}: not run: {error}", False
-    if trial.wrong:
-        return f"{claim.name} still fails: {Failure(claim, trial).reason}", False
+    for one in _over_ranks(claim, kept.given):
+        try:
+            trial = attempt(one, kept.given)
+        except NotThisCase as error:
+            return f"{claim.name} is no longer for these inputs: {error}", True
+        except CannotTry as error:
+            return f"{claim.name}: not run: {error}", False
+        if trial.wrong:
+            return f"{claim.name} still fails: {Failure(one, trial).reason}", False
     return f"{claim.name} holds on {path}", True
+
+
+def _over_ranks(claim: Claim, given: Given) -> list[Claim]:
+    """The claim; one about ranks in every way in which operands lie on the ranks of its group."""
+    sizes = [v.size for v in given.attributes.values() if isinstance(v, Group) and v.size]
+    return list(ranked_claims(claim, sizes[:1])) if is_ranked(claim) and sizes else [claim]

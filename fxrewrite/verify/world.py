@@ -112,7 +112,7 @@ class World(Algebra):
         """A collective of torch, or another torch op, rank by rank. Raises EvaluationError for what meets elsewhere."""
         if op in COLLECTIVES:
             return (COLLECTIVES[op](self, self.spread_out(args[0]), *args[1:]),), {}
-        if op.startswith(MEETING):
+        if meets_elsewhere(op):
             raise EvaluationError(f"the ranks of {op} do not meet in one process")
         made = [self.recorder.torch_call(op, _of(args, r), _named(kwargs, r)) for r in range(self.size)]
         returned = [Ranked(parts) for parts in zip(*(m[0] for m in made), strict=True)]
@@ -139,6 +139,11 @@ COLLECTIVES: dict[str, Callable[..., Ranked]] = {
     "_c10d_functional.all_gather_into_tensor": lambda w, x, n, g: w.pconcat(x, 0),
     "_c10d_functional.wait_tensor": lambda w, x: x,
 }
+
+
+def meets_elsewhere(op: str) -> bool:
+    """Do the ranks of a torch op meet by what one process does not have?"""
+    return op.startswith(MEETING) and op not in COLLECTIVES
 
 
 def at_rank(value: Any, rank: int) -> Any:
