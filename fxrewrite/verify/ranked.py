@@ -88,7 +88,7 @@ def ranked_claims(claim: Claim, sizes: Iterable[int] = SIZES) -> Iterator[Ranked
 
 
 def _ways(size: int) -> tuple[Way, ...]:
-    return {1: WAYS[:1], 2: WAYS}.get(size, WAYS[:2])
+    return WAYS[:1] if size == 1 else WAYS if size == 2 else WAYS[:2]
 
 
 def _says_enough(claim: Claim) -> bool:
