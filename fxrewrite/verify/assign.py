@@ -33,7 +33,7 @@ from fxrewrite.verify.straight import record
 from fxrewrite.verify.untyped import Completion, NoChoice, NoType
 from fxrewrite.verify.variables import Variable, bound_by_built_ins, is_untyped, variables_of
 
-TRIES, RESTARTS = 200, 30  # choices before a search begins anew, and how often
+TRIES, RESTARTS = 120, 50  # choices before a search begins anew, and how often
 COST = 5  # choices that a call of the reference counts as
 KEPT = 0.7  # the share of what is wanted that a search keeps which begins anew
 ELEMENTS = 1 << 16  # of an operand

@@ -121,7 +121,7 @@ class _Plan:
     def chosen(self, wanted: Mapping[str, Sequence[Any]]) -> Assignment:
         """A choice; the one before again, where a search finds none of those that there are."""
         try:
-            self.last = self.space.choose(self.random, wanted, RESTARTS if self.last is None else 2)
+            self.last = self.space.choose(self.random, wanted, RESTARTS if self.last is None else 1)
         except Starved:
             if self.last is None:
                 raise
