@@ -80,7 +80,9 @@ def ranked_claims(claim: Claim, sizes: Iterable[int] = SIZES) -> Iterator[Ranked
     """
     parts = {name: getattr(claim, name) for name in attrs.fields_dict(Claim)}
     worlds: list[tuple[int, Way]] = [(n, w) for n in sizes for w in _ways(n)]
-    for size, way in [(2, WAYS[0])] if _says_enough(claim) else worlds:
+    if _says_enough(claim):
+        worlds = [(2, "moved")]
+    for size, way in worlds:
         groups = [(a.name, Group(a.name, size)) for a in claim.op.attributes if a.type == "group"]
         parts["candidate"] = evolve(claim.candidate, pins=(*claim.candidate.pins, *groups))
         parts["facts"] = {**claim.facts, "world": size}
