@@ -13,7 +13,6 @@ from attrs import field, frozen
 from torch import Tensor
 
 from fxrewrite.lowering import eager
-from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify.straight import Step
 
 Change = Callable[..., Tensor]
@@ -342,12 +341,13 @@ TABLE: dict[str, tuple[Fault, ...]] = {
 
 # ---- what is written
 
+FIRST_COLUMNS = "of the first half of the columns only"
 OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "without the last column": lambda t: _left_out(t, -1, t.shape[-1] - 1),
     "without the last row": lambda t: _left_out(t, 0, t.shape[0] - 1),
     "of the first block only": lambda t: _left_out(t, 0, (t.shape[0] + 1) // 2),
     "of the row before": lambda t: _raw(t).roll(1, 0).view(t.dtype),
-    "of the first half of the columns only": lambda t: _left_out(t, -1, (t.shape[-1] + 1) // 2),
+    FIRST_COLUMNS: lambda t: _left_out(t, -1, (t.shape[-1] + 1) // 2),
     "one code up in the last element": lambda t: _one_up(t),
 }
 
@@ -376,4 +376,4 @@ def primitive(op: str) -> Change:
     return eager.PRIMITIVES[op]
 
 
-__all__ = ["DTYPES", "OUTPUTS", "Fault", "faults_of", "primitive"]
+__all__ = ["FIRST_COLUMNS", "OUTPUTS", "Change", "Fault", "faults_of", "primitive"]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fxrewrite.lowering import eager
 from fxrewrite.verify.claims import Claim
-from fxrewrite.verify.mutation.faults import OUTPUTS, Change, Fault, faults_of
+from fxrewrite.verify.mutation.faults import FIRST_COLUMNS, OUTPUTS, Change, Fault, faults_of
 from fxrewrite.verify.mutation.mutant import Mutant, numbered
 from fxrewrite.verify.rank_sums import in_order
 from fxrewrite.verify.straight import Recording, Slot, Step, Straight
@@ -38,6 +38,7 @@ def mutants_of_kernel(claim: Claim, recordings: Sequence[Recording]) -> Iterator
     numbers: dict[Place, str] = {}
     counts: Counter[str] = Counter()
     known: set[tuple[Place, str]] = set()
+    inexact = {place for r in recordings for place in _behind_slack(r.program)}
     for place, fault, step in (found for r in recordings for found in _step_faults(r)):
         if place not in numbers:
             counts[step.op] += 1
@@ -46,7 +47,8 @@ def mutants_of_kernel(claim: Claim, recordings: Sequence[Recording]) -> Iterator
             known.add((place, fault.what))
             made = Broken(place, fault.change)
             span = step.span or claim.span
-            yield Mutant("kernel", claim.name, fault.operator, numbers[place], fault.what, made, span=span)
+            proof = NO_TIE if fault.what == HALF_AWAY and place in inexact else ""
+            yield Mutant("kernel", claim.name, fault.operator, numbers[place], fault.what, made, span=span, proof=proof)
     yield from _output_faults(claim, recordings)
 
 
@@ -61,6 +63,23 @@ def _step_faults(recording: Recording) -> Iterator[tuple[Place, Fault, Step]]:
         for fault in faults_of(step, args):
             if not (slot in last and fault.what.endswith("skipped")):  # what is written has the dtype of the output
                 yield place, fault, step
+
+
+HALF_AWAY = "rounding half away from zero"
+NO_TIE = "what is rounded has slack, so that both neighbours of a tie are admissible"
+SLACK = frozenset("exp exp2 log log1p log2 rsqrt tanh erf sigmoid fdiv".split())
+KEEPS = frozenset("add sub mul div neg abs reshape permute expand slice cat clone sqrt".split())
+
+
+def _behind_slack(program: Straight) -> Iterator[Place]:
+    """The roundings of what some approximate function gives, with nothing rounded between."""
+    slack: set[int] = set()
+    for slot, place, step in placed(program):
+        behind = any(isinstance(a, Slot) and a.index in slack for a in step.args)
+        if step.op in SLACK or (step.op in KEEPS and behind):
+            slack.add(slot)
+        if behind and is_rounding(step, program):
+            yield place
 
 
 def placed(program: Straight) -> Iterator[tuple[int, Place, Step]]:
@@ -106,7 +125,10 @@ def _output_faults(claim: Claim, recordings: Sequence[Recording]) -> Iterator[Mu
     every = list(dict.fromkeys(n for r in recordings for n in r.results))
     names = [n for n in every if n.partition("@")[2] in ("", "0")]
     for name in names:
+        wide = any(name in r.results and r.results[name].shape[-1:] > (1,) for r in recordings)
         for what, change in OUTPUTS.items():
+            if what.startswith(FIRST_COLUMNS) and not wide:
+                continue
             yield Mutant("kernel", claim.name, "output", name, what, Broken(None, _on(name, change)), span=claim.span)
     for a, b in pairwise(names):
         pairs = [(r.results.get(a), r.results.get(b)) for r in recordings]

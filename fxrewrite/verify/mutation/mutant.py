@@ -20,7 +20,8 @@ class Mutant:
 
     `operator`: the kind of change. `made`: what it came to: a `RuleDef`, a `Case`, an `OpDef`, a `Broken`. `aimed`: the
     condition under which the fault shows, where it is outside what the subject requires. `dead`: as `made`, but what
-    was changed cannot be evaluated: tells whether it is reached at all. `number` tells mutants of one name apart.
+    was changed cannot be evaluated: tells whether it is reached at all. `proof`: why it is no fault, where the program
+    says so. `number` tells mutants of one name apart.
     """
 
     kind: Kind
@@ -32,6 +33,7 @@ class Mutant:
     aimed: Any = field(eq=False, repr=False, default=None)
     dead: Any = field(eq=False, repr=False, default=None)
     span: Span | None = field(eq=False, repr=False, default=None)
+    proof: str = field(eq=False, repr=False, default="")
     number: int = 1
 
     @property

@@ -96,7 +96,7 @@ class Workshop:
     def engine(self, claim: Claim) -> list[EngineCheck]:
         """The checks of the engine that a rule passes as it is."""
         if claim.name not in self.passed:
-            self.passed = {claim.name: engine_checks(claim, TRIED)}
+            self.passed = {claim.name: engine_checks(claim)}
         return self.passed[claim.name]
 
     def untried(self, claim: Claim) -> str:
@@ -161,7 +161,7 @@ def _fate(mutant: Mutant, subject: Subject, shop: Workshop) -> Fate:
         return try_definition(mutant, shop.program, related)
     claim = shop.claim(subject)
     if subject.kind == "rule":
-        return try_rule(mutant, shop.program, shop.bench(claim), TRIED, lambda: shop.engine(claim))
+        return try_rule(mutant, shop.program, shop.bench(claim), lambda: shop.engine(claim))
     if subject.kind == "form":
         return try_form(mutant, claim.op, claim.kind, shop.program, shop.bench(claim))
     return try_kernel(mutant, shop.bench(claim))

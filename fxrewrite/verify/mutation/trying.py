@@ -18,11 +18,12 @@ from fxrewrite.verify.mutation.kernels import broken_results
 from fxrewrite.verify.mutation.mutant import Mutant
 from fxrewrite.verify.mutation.operators import LAYOUT
 from fxrewrite.verify.perturb import perturbed
-from fxrewrite.verify.profiles import Profile
+from fxrewrite.verify.profiles import QUICK, Profile
 from fxrewrite.verify.straight import Recording, Straight, walk
 
 State = Literal["killed", "survived", "never differs", "equivalent", "refused", "not run"]
 STATES: tuple[State, ...] = ("killed", "survived", "never differs", "equivalent", "refused", "not run")
+FEW = 16  # inputs of a claim for other operands
 OWN_TYPES = "what the ops of the rule do not take is refused by their own types"
 NOT_REACHED = "what was changed is not run on any input"
 SAME = "the changed step is run, and what is computed is the same program"
@@ -63,23 +64,21 @@ EngineCheck = Callable[[Claim, Profile], Finding]
 ENGINE: tuple[EngineCheck, ...] = (fires, perturbed)  # what holds the engine against graphs
 
 
-def engine_checks(claim: Claim, profile: Profile) -> list[EngineCheck]:
+def engine_checks(claim: Claim) -> list[EngineCheck]:
     """Those that the unchanged rule passes: what fails without a change says nothing about one."""
     rule = next(r for r in claim.program.rules if r.full_name == claim.name)
     alone = rule_claim(evolve(claim.program, rules=(rule,)), rule)
-    return [check for check in ENGINE if check(alone, profile).outcome == "passed"]
+    return [check for check in ENGINE if check(alone, QUICK).outcome == "passed"]
 
 
-def try_rule(
-    mutant: Mutant, program: Program, base: list[Bench], profile: Profile, engine: Callable[[], Iterable[EngineCheck]]
-) -> Fate:
+def try_rule(mutant: Mutant, program: Program, base: list[Bench], engine: Callable[[], Iterable[EngineCheck]]) -> Fate:
     """The fate of a mutant of a rule: by `equal`, then by the engine on graphs, which may see more."""
     found = try_claim(mutant, rule_claim(program, mutant.made), base, _dead_rule(mutant, program))
     if found.state in ("killed", "refused", "not run"):
         return found
     alone = rule_claim(evolve(program, rules=(mutant.made,)), mutant.made)
     for check in engine():
-        finding = check(alone, profile)
+        finding = check(alone, QUICK)
         if finding.outcome == "failed":
             return Fate("killed", f"{finding.check}: {finding.reason}")
     return _unseen(mutant, found)
@@ -111,7 +110,7 @@ def try_claim(
     """
     own = base[0].claim
     if _signature(claim) != _signature(own):
-        observed = list(_until_wrong(_on_own_inputs(mutant, claim, base[0].profile, base[0].seed)))
+        observed = list(_until_wrong(_on_own_inputs(mutant, claim, evolve(base[0].profile, cases=FEW), base[0].seed)))
         refused = next((s.said for s in observed if s.what == "no value"), None)
         found = fate(observed)
         return found if refused is None or found.state == "killed" else Fate("refused", refused)
@@ -221,7 +220,9 @@ def in_program(claim: Claim, program: Program, op: OpDef) -> Claim:
 
 def try_kernel(mutant: Mutant, base: list[Bench]) -> Fate:
     """The fate of a broken kernel: by the judge, against the reference of the claim."""
-    return fate(_kernel_seen(mutant, base))
+    found = fate(_kernel_seen(mutant, base))
+    proved = mutant.proof and found.state in ("survived", "never differs")
+    return Fate("equivalent", mutant.proof) if proved else found
 
 
 def _kernel_seen(mutant: Mutant, base: list[Bench]) -> Iterator[Seen]:
