@@ -268,7 +268,8 @@ class _Search:
         sizes = list(dict.fromkeys((*chosen.dims.values(), *(n for s in chosen.stars.values() for n in s), 8)))[:6]
         pairs = [(a, b) for a in (1, *sizes) for b in (1, *sizes)]
         if variable.name in self.space.whole:
-            return list(WHOLE), pairs
+            beside = [(*s[:-1], 1) for s in chosen.stars.values() if s]
+            return [*WHOLE, *((WHOLE[0][0], n) for n in sizes), *beside], pairs
         return [(1,), *chosen.stars.values()], [*found, *pairs]
 
     def relation(self, chosen: Assignment) -> Relation | None:
