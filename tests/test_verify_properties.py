@@ -41,7 +41,7 @@ def test_every_property_of_the_vocabulary_holds() -> None:
     assert not [f for f in found if f.outcome == "failed"]
     kinds = Counter((f.subject.split("/")[1].split("(")[0], f.outcome) for f in found)
     unseen = {f.subject for f in found if f.outcome == "not run" and not f.subject.endswith("(layer)")}
-    assert unseen == {"scaled_mm/memory(_C.cutlass_scaled_mm)"}  # an op with a `ref` says too little of its operands
+    assert unseen <= {"scaled_mm/memory(_C.cutlass_scaled_mm)"}  # a `ref` says too little of its operands
     assert {"rowwise", "elementwise", "commutative", "collective"} <= {s for s, o in kinds if o == "passed"}
     assert kinds["memory", "passed"] > 20 and sum(f.provider is not None for f in found) > 50  # stubs, which run here
 
