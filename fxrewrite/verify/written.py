@@ -89,6 +89,11 @@ def as_graphs(program: Program, left: Any) -> Program:
     return evolve(program, ops={**program.ops, **changed}) if changed else program
 
 
+def as_calls(program: Program, terms: Any) -> Program:
+    """The program with every op that terms call as a call."""
+    return evolve(program, ops={**program.ops, **{c.op: _called(program.ops[c.op]) for c in calls_of(terms)}})
+
+
 def spelled(program: Program, spelling: Spelling) -> Program:
     """A program with one op as it is to be written. Raises NoGraph where nothing here can be written so."""
     if not spelling.op:
@@ -184,10 +189,26 @@ class Written(Torch):
 
     def reference(self, op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:
         """The results of our own op."""
-        values = [DTYPES[v.name] if isinstance(v, Dtype) else _plain(v) for v in attributes.values()]
         self.recorder.origin = op.name
-        made = library.op_for(self.program, op.name)(*operands, *values)
-        return made if isinstance(made, tuple | list) else (made,)
+        return called(self.program, op, operands, attributes)
+
+
+class Calls(Torch):
+    """Torch tensors, and calls of ops without equations as calls of the registered ones."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def reference(self, op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:
+        """The results of our own op."""
+        return called(self.program, op, operands, attributes)
+
+
+def called(program: Program, op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:
+    """What the registered op of `program` returns."""
+    values = [DTYPES[v.name] if isinstance(v, Dtype) else _plain(v) for v in attributes.values()]
+    made = library.op_for(program, op.name)(*operands, *values)
+    return made if isinstance(made, tuple | list) else (made,)
 
 
 def _unwritten(value: Any, like: Tensor) -> Any:
