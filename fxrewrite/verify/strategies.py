@@ -52,6 +52,7 @@ HOSTILE = (
     "huge", "zero groups", "amax of groups", "subnormal", "outlier", "offset", "mixed magnitudes", "saturating",
     "powers and neighbours", "normal", "sparse",
 )  # fmt: skip  # alone; the first matter most
+APART = tuple(layout for layout in LAYOUTS if layout != "broadcast")  # in which rows differ
 COUNTS = (0, 1, 2, 129, 3, 127, 128)  # of tokens
 
 
@@ -115,7 +116,8 @@ class _Plan:
                 wanted[v.name] = v.values[:1] if first else self.least(v.name, v.values)
         chosen = self.chosen(wanted)
         self.note(chosen)
-        layouts = LAYOUTS if self.half() else LAYOUTS[:1]
+        varied = LAYOUTS if cell.kind == "normal" and not cell.aims else APART
+        layouts = varied if self.half() else LAYOUTS[:1]
         return shaped(self.claim, chosen, lambda: self.random.choice(layouts))
 
     def chosen(self, wanted: Mapping[str, Sequence[Any]]) -> Assignment:
