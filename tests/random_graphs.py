@@ -42,9 +42,9 @@ from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
 from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.patterns.events import record
+from fxrewrite.verify.programs import OTHER_ROWS, Program, shrunk, tensor
 from graph_checks import assert_same, check_metadata, written_nodes
 from random_chains import program_of
-from random_programs import OTHER_ROWS, Program, shrunk, tensor
 
 __all__ = ["F", "check", "tensor", "torch"]  # what a printed script needs
 
@@ -309,7 +309,7 @@ def check_seed(seed: int, tally: Tally) -> None:
     except Exception as error:
         small = shrunk(program, lambda p: failure(p) is not None)
         said = failure(small)
-        raise AssertionError(f"seed {seed}: {said}\n\n{small.script()}") from error
+        raise AssertionError(f"seed {seed}: {said}\n\n{small.script('random_graphs')}") from error
 
 
 def fuzz(minutes: float, seed: int) -> Tally:
@@ -339,7 +339,7 @@ def main() -> None:
         print(", ".join(f"{n} {c}" for n, c in tally.fired.most_common()))
         return
     program = program_of(options.seed or 0)
-    print(program.script())
+    print(program.script("random_graphs"))
     try:
         print("# fired:", ", ".join(check_program(program)) or "nothing")
     except NotCaptured as error:

@@ -13,9 +13,9 @@ from torch.fx import Node
 
 import random_graphs
 from fxrewrite.lowering import plan
+from fxrewrite.verify.programs import shrunk
 from random_chains import FEATURED, program_of
 from random_graphs import Tally, check_seed, failure
-from random_programs import shrunk
 
 BLOCK = 100
 SHARE_WITH_SITE = 0.6
@@ -60,9 +60,11 @@ def test_a_failure_is_cut_down_to_a_script(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(small.statements) == 1 and len(small.outputs) == 1
     checked: list[str] = []
     monkeypatch.setattr(random_graphs, "check", lambda fn, args, how: checked.append(how))
-    exec(small.script(), {})
+    exec(small.script("random_graphs"), {})
     assert checked == [small.how]
 
 
 def test_a_number_is_always_the_same_program() -> None:
-    assert [program_of(seed).script() for seed in range(20)] == [program_of(seed).script() for seed in range(20)]
+    assert [program_of(seed).script("random_graphs") for seed in range(20)] == [
+        program_of(seed).script("random_graphs") for seed in range(20)
+    ]

@@ -1,6 +1,6 @@
 """Programs of a few torch statements, made from a number, that are text: they can be printed, run, and cut down.
 
-    program = chains.program_of(17)      # tests/random_chains.py says what is in them
+    program = program_of(17)      # of tests/random_chains.py, or verify/context.py
     print(program.source())
     outputs = program.function()(*program.arguments())
 
@@ -133,11 +133,11 @@ class Program:
         made = {i.name: (i.longer() if longer else i).make() for i in self.inputs}
         return [made.get(i.twin, made[i.name]) for i in self.inputs]
 
-    def script(self) -> str:
-        """Everything that is needed to see it fail, as a file beside the tests."""
+    def script(self, module: str) -> str:
+        """Everything that is needed to see it fail; `check` of `module` looks at it."""
         made = "".join(f"{i.name} = {i.text()}\n" for i in sorted(self.inputs, key=lambda i: i.twin != ""))
         call = f"check(program, [{', '.join(i.name for i in self.inputs)}], {self.how!r})"
-        return f"from random_graphs import F, check, tensor, torch\n\n{made}\n{self.source()}\n{call}\n"
+        return f"from {module} import F, check, tensor, torch\n\n{made}\n{self.source()}\n{call}\n"
 
     def without(self, dropped: set[str], names: Mapping[str, str]) -> Program:
         """Values renamed; statements that read a dropped value, and outputs that are one, are left out."""
