@@ -35,7 +35,8 @@ def faults_of(step: Step, args: Sequence[Any]) -> Iterator[Fault]:
     if step.op == "to":
         yield from _roundings(step, args[0])
         return
-    yield from TABLE.get(step.op, ())
+    rows = step.shape[:1] > (1,)
+    yield from (f for f in TABLE.get(step.op, ()) if rows or f.what != ROW_BEFORE)
     if step.op == "clamp":
         yield from _clamps(*args)
     if step.op in ("amax", "mean", "sum", "var") and len(step.shape) > 2 and step.shape[-2] > 1:
@@ -215,6 +216,9 @@ def _as_if(count: int) -> Change:
     return change
 
 
+ROW_BEFORE = "of the row before"
+
+
 def _row_before(original: Change, x: Tensor, dims: Sequence[int], keepdim: bool) -> Tensor:
     """The result of the neighbour along the first axis that is left."""
     found = original(x, dims, keepdim)
@@ -236,7 +240,7 @@ def _reduction(*more: tuple[str, Change]) -> tuple[Fault, ...]:
         ("over the first half", _FIRST_HALF),
         ("without the first element", _NOT_FIRST),
         ("without the last element", _NOT_LAST),
-        ("of the row before", _row_before),
+        (ROW_BEFORE, _row_before),
     )  # fmt: skip
     return tuple(Fault("reduction", what, change) for what, change in (*parts, *more))
 
@@ -341,6 +345,7 @@ TABLE: dict[str, tuple[Fault, ...]] = {
 
 # ---- what is written
 
+ROWS = ("of the first block only", "of the row before")
 FIRST_COLUMNS = "of the first half of the columns only"
 OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "without the last column": lambda t: _left_out(t, -1, t.shape[-1] - 1),
@@ -376,4 +381,4 @@ def primitive(op: str) -> Change:
     return eager.PRIMITIVES[op]
 
 
-__all__ = ["FIRST_COLUMNS", "OUTPUTS", "Change", "Fault", "faults_of", "primitive"]
+__all__ = ["FIRST_COLUMNS", "OUTPUTS", "ROWS", "Change", "Fault", "faults_of", "primitive"]

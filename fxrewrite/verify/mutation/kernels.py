@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fxrewrite.lowering import eager
 from fxrewrite.verify.claims import Claim
-from fxrewrite.verify.mutation.faults import FIRST_COLUMNS, OUTPUTS, Change, Fault, faults_of
+from fxrewrite.verify.mutation.faults import FIRST_COLUMNS, OUTPUTS, ROWS, Change, Fault, faults_of
 from fxrewrite.verify.mutation.mutant import Mutant, numbered
 from fxrewrite.verify.rank_sums import in_order
 from fxrewrite.verify.straight import Recording, Slot, Step, Straight
@@ -54,7 +54,7 @@ def mutants_of_kernel(claim: Claim, recordings: Sequence[Recording]) -> Iterator
 
 def _step_faults(recording: Recording) -> Iterator[tuple[Place, Fault, Step]]:
     program = recording.program
-    last = {slot for _, slot in program.outputs} - _read(program)
+    last = _only_moved(program)
     ranks = _of_other_ranks(program)
     for slot, place, step in placed(program):
         if slot in ranks:
@@ -65,6 +65,7 @@ def _step_faults(recording: Recording) -> Iterator[tuple[Place, Fault, Step]]:
                 yield place, fault, step
 
 
+MOVES = frozenset("reshape permute expand clone slice cat".split())
 HALF_AWAY = "rounding half away from zero"
 NO_TIE = "what is rounded has slack, so that both neighbours of a tie are admissible"
 SLACK = frozenset("exp exp2 log log1p log2 rsqrt tanh erf sigmoid fdiv".split())
@@ -104,8 +105,16 @@ def is_rounding(step: Step, program: Straight) -> bool:
     return dtype in ("f32", "f64") and step.dtype not in ("f32", "f64")
 
 
-def _read(program: Straight) -> set[int]:
-    return {a.index for step in program.steps for a in step.args if isinstance(a, Slot)}
+def _only_moved(program: Straight) -> set[int]:
+    """The slots that nothing computes with: what is written is these values, in other places."""
+    moved = {slot for _, slot in program.outputs}
+    for slot in reversed(range(len(program.inputs) + len(program.steps))):
+        users = [s for s in program.steps if any(isinstance(a, Slot) and a.index == slot for a in s.args)]
+        if users and all(s.op in MOVES for s in users):
+            moved.add(slot)
+        elif users:
+            moved.discard(slot)
+    return moved
 
 
 def _of_other_ranks(program: Straight) -> set[int]:
@@ -125,9 +134,10 @@ def _output_faults(claim: Claim, recordings: Sequence[Recording]) -> Iterator[Mu
     every = list(dict.fromkeys(n for r in recordings for n in r.results))
     names = [n for n in every if n.partition("@")[2] in ("", "0")]
     for name in names:
-        wide = any(name in r.results and r.results[name].shape[-1:] > (1,) for r in recordings)
+        shapes = [r.results[name].shape for r in recordings if name in r.results]
+        narrow, one = (all(s[at : at + 1 or None] <= (1,) for s in shapes) for at in (-1, 0))
         for what, change in OUTPUTS.items():
-            if what.startswith(FIRST_COLUMNS) and not wide:
+            if (narrow and what == FIRST_COLUMNS) or (one and what in ROWS):
                 continue
             yield Mutant("kernel", claim.name, "output", name, what, Broken(None, _on(name, change)), span=claim.span)
     for a, b in pairwise(names):

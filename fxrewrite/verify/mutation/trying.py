@@ -48,10 +48,10 @@ def fate(observed: Iterable[Seen]) -> Fate:
         return Fate("refused", by_what["no value"])
     if "other values" in by_what:
         return Fate("survived", "it differs, and the contract admits what it gives")
+    if "not judged" in by_what:  # it differs there
+        return Fate("not run", by_what["not judged"])
     if "same values" in by_what:
         return Fate("never differs")
-    if "not judged" in by_what:
-        return Fate("not run", by_what["not judged"])
     if "same program" in by_what:
         return Fate("equivalent", SAME)
     return Fate("not run", by_what.get("not this case", "no inputs"))
