@@ -1,0 +1,294 @@
+"""The check `context`: the rules of a pack inside random programs, on and off.
+
+Left sides of its rules, written op by op, share operands with one another and with other ops, views, copies and writes;
+any value may be returned. The graph runs op by op before and after, and everything that can be seen stays bit for bit.
+A few are also compiled by Inductor, with the roundings kept.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from random import Random
+from time import perf_counter
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import ConstantSource
+from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functionalize
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.nn import functional as F
+
+from fxrewrite.dsl.core import Program as Rules
+from fxrewrite.lowering.backend import HOOK
+from fxrewrite.lowering.graph_pass import RewritePass
+from fxrewrite.patterns.events import record
+from fxrewrite.verify.claims import Claim, claims
+from fxrewrite.verify.findings import Finding
+from fxrewrite.verify.graphs import quiet
+from fxrewrite.verify.profiles import Profile
+from fxrewrite.verify.programs import Builder, Impossible, Program, shrunk, tensor
+from fxrewrite.verify.rewriting import observed, pass_of, why_off
+from fxrewrite.verify.same import moved, wrong_metadata
+from fxrewrite.verify.sites import Site, Subject
+from fxrewrite.verify.surroundings import AROUND, Chain, between
+from fxrewrite.verify.written import NoGraph
+
+__all__ = ["F", "check", "in_context", "program_of", "tensor", "torch"]  # what a printed script needs, too
+CODE = "RW505"
+KINDS = ("functional",) * 5 + ("as it is",) * 2 + ("dynamic",)
+GRAPHS = {"quick": (4, 0), "ci": (50, 2), "deep": (200, 10)}  # of a pack: run op by op, compiled
+CLOSE = 2.0**-6  # of compiled code, in which an exponential is another: relative, to the largest element
+
+
+class NotCaptured(Exception):
+    """Torch makes no graph of a program, or none that runs."""
+
+
+def in_context(rules: Rules, pack: str, profile: Profile, pass_: RewritePass | None = None, seed: int = 0) -> Finding:
+    """Do the rules of a pack leave random programs as they were?"""
+    began = perf_counter()
+    pass_ = pass_ or pass_of(rules)
+    chains = _chains(rules, pack, pass_)
+    tried, fired = 0, Counter[str]()
+
+    def finding(outcome: Any, reason: str = "", script: str | None = None) -> Finding:
+        return Finding(
+            "context", pack, outcome, reason, cases=tried, script=script, seconds=perf_counter() - began,
+            code=CODE if outcome == "failed" else None, closest=", ".join(f"{n} {c}" for n, c in fired.most_common(8)),
+        )  # fmt: skip
+
+    if not chains:
+        return finding("not run", "no rule of it has a left side that can be written here")
+    op_by_op, compiled = GRAPHS[profile.name]
+    for i in range(op_by_op):
+        program = program_of(chains, seed + i)
+        try:
+            fired.update(checked(program, pass_, pack))
+        except NotCaptured:
+            continue
+        except AssertionError as error:
+            small = shrunk(program, lambda p: _fails(p, pass_, pack))
+            return finding("failed", f"seed {seed + i}: {error}", small.script(__name__))
+        tried += 1
+    for i in range(compiled):
+        program = program_of(chains, seed + i, writes=False)
+        try:
+            compiled_is_close(program, pass_)
+        except AssertionError as error:
+            return finding("failed", f"compiled, seed {seed + i}: {error}", program.script(__name__))
+        tried += 1
+    return finding("passed" if fired else "not run", "" if fired else "no rule fired in any program")
+
+
+# ---- programs
+
+
+@frozen
+class Spelled:
+    """The left side of a rule as a chain of statements."""
+
+    site: Site
+
+    def __call__(self, b: Builder) -> None:
+        """Append it, on values that there are and new ones; its results may be returned."""
+        names: dict[Node, str] = {}
+        for node in self.site.graph.nodes:
+            if node.op == "placeholder":
+                names[node] = _operand(b, node.meta["val"])
+            elif node.op == "output":
+                b.results += [names[n] for n in node.args[0]]
+            elif node.target is operator.getitem:
+                names[node] = b.let(f"{names[node.args[0]]}[{node.args[1]}]")
+            elif isinstance(node.meta["val"], tuple | list):
+                count = len(node.meta["val"])
+                names |= _results(node, b.let(_statement(node, names), count) if count > 1 else [])
+            else:
+                made = b.let(_statement(node, names))
+                names[node] = between(b, made, 0.04)
+
+
+def _results(node: Node, made: Sequence[str]) -> dict[Node, str]:
+    """The results of a node with several: its `getitem`s index a list of them."""
+    return {node: "[" + ", ".join(made) + "]"}
+
+
+def _operand(b: Builder, val: Tensor) -> str:
+    """A value of the type of an operand: one that there is, or a new input."""
+    shape = tuple(int(n) for n in val.shape)
+    if b.chance(0.4):
+        try:
+            return b.pick(lambda v: v.dtype == val.dtype and tuple(v.shape) == shape)
+        except Impossible:
+            pass
+    return b.input(val.dtype, shape)
+
+
+def _statement(node: Node, names: Mapping[Node, str]) -> str:
+    args = [_text(a, names) for a in node.args]
+    args += [f"{k}={_text(v, names)}" for k, v in node.kwargs.items()]
+    return f"torch.ops.{node.target}({', '.join(args)})"
+
+
+def _text(value: Any, names: Mapping[Node, str]) -> str:
+    if isinstance(value, Node):
+        return names[value]
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_text(v, names) for v in value) + "]"
+    return f"torch.{value!r}" if isinstance(value, torch.device) else repr(value)
+
+
+def _chains(rules: Rules, pack: str, pass_: RewritePass) -> Sequence[Chain]:
+    """A chain for each rule of a pack whose left side is a graph of numbers."""
+    found = [c for c in claims(rules) if c.kind == "rule" and c.name.startswith(f"{pack}.")]
+    return [chain for claim in found for chain in _chain(claim, pass_)]
+
+
+def _chain(claim: Claim, pass_: RewritePass) -> list[Chain]:
+    subject = Subject.of(claim)
+    if why_off(pass_, subject.rule) is not None:
+        return []
+    try:
+        site = subject.site()
+    except NoGraph:
+        return []
+    whole = not site.constants and all(t.dtype.is_floating_point and t.numel() for t in site.inputs)
+    return [Spelled(site)] if whole else []
+
+
+def program_of(chains: Sequence[Chain], seed: int, writes: bool = True) -> Program:
+    """The program of a number: one to three left sides, that of rule `seed` among them, and what surrounds them."""
+    draw = Random(seed)
+    b = Builder(draw, rows=6)
+    todo = [chains[seed % len(chains)], *(draw.choice(chains) for _ in range(draw.randint(0, 2)))]
+    with torch.no_grad():
+        for chain in todo:
+            while writes and b.chance(0.4):
+                _attempt(b, draw.choice(AROUND))
+            _attempt(b, chain)
+        while writes and b.chance(0.5):
+            _attempt(b, draw.choice(AROUND))
+    outputs = [r for r in dict.fromkeys(b.results) if b.chance(0.9)] or b.results[-1:]
+    draw.shuffle(outputs)
+    return Program(draw.choice(KINDS) if writes else "functional", tuple(b.inputs), tuple(b.statements), tuple(outputs))
+
+
+def _attempt(b: Builder, chain: Chain) -> None:
+    """A chain, again where what was put in between fits no longer."""
+    for _ in range(3):
+        with suppress(Impossible):
+            chain(b)
+            return
+
+
+# ---- graphs
+
+
+def captured(fn: Callable[..., Any], args: Sequence[Tensor], how: str) -> GraphModule:
+    """The graph of `fn(*args)` by `make_fx`: as it is, functional, or functional with free rows."""
+    fn = fn if how == "as it is" else functionalize(fn, remove="mutations")
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if how == "dynamic" else None)
+    try:
+        with mode, quiet():
+            fakes = [
+                mode.from_tensor(a, symbolic_context=_free_rows(a), source=ConstantSource(f"x{i}"))
+                if how == "dynamic"
+                else mode.from_tensor(a)
+                for i, a in enumerate(args)
+            ]
+            with torch.no_grad(), enable_python_dispatcher():
+                gm: Any = make_fx(fn, decomposition_table=select_decomp_table())(*fakes)
+    except Exception as error:
+        raise NotCaptured(f"{type(error).__name__}: {error}") from error
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+    return gm
+
+
+def _free_rows(a: Tensor) -> StatelessSymbolicContext[Any, Any]:
+    free = [DimDynamic.DYNAMIC if i == 0 and a.ndim > 1 else DimDynamic.STATIC for i in range(a.ndim)]
+    return StatelessSymbolicContext(dynamic_sizes=free)
+
+
+def checked(program: Program, pass_: RewritePass, pack: str = "") -> list[str]:
+    """The rules that fired. AssertionError where anything moved; NotCaptured where there is no graph."""
+    if not program.outputs:
+        raise NotCaptured("nothing is returned")
+    args = program.arguments()
+    gm = captured(program.function(), args, program.how)
+    constants = dict(gm.named_buffers())
+    try:
+        before = observed(gm.graph, args, constants)
+    except Exception as error:
+        raise NotCaptured(f"{type(error).__name__}: {error}") from error
+    with record() as log:
+        try:
+            pass_.rewrite(gm.graph, lambda plan: not pack or plan.found.rule.pack == pack)
+        except Exception as error:
+            raise AssertionError(f"the engine raised {type(error).__name__}: {error}") from error
+    if not log.fired():
+        return []
+    gm.graph.lint()
+    found = wrong_metadata(gm.graph) or moved(before, observed(gm.graph, args, constants))
+    assert found is None, found
+    return list(log.fired())
+
+
+def check(program: Callable[..., Any], args: Sequence[Tensor], how: str, packs: Any = None) -> None:
+    """What a printed script calls: `program` with all rules of `packs`, the shipped ones if not said."""
+    from fxrewrite.lowering.config import load_program, make_config
+
+    pass_ = pass_of(load_program(make_config(packs)))
+    gm = captured(program, args, how)
+    constants = dict(gm.named_buffers())
+    before = observed(gm.graph, args, constants)
+    pass_.rewrite(gm.graph)
+    found = moved(before, observed(gm.graph, args, constants))
+    assert found is None, found
+
+
+def _fails(program: Program, pass_: RewritePass, pack: str) -> bool:
+    try:
+        checked(program, pass_, pack)
+    except NotCaptured:
+        return False
+    except Exception:  # noqa: BLE001 (whatever it raises, it fails)
+        return True
+    return False
+
+
+# ---- compiled
+
+
+def compiled_is_close(program: Program, pass_: RewritePass) -> None:
+    """AssertionError where compiled code, with the rules, is far from the program run op by op."""
+    fn, args = program.function(), program.arguments()
+    with torch.no_grad():
+        expected = fn(*args)
+        options = {HOOK: pass_, "emulate_precision_casts": True, "fx_graph_cache": False}
+        found = torch.compile(fn, options=options, fullgraph=True)(*program.arguments())
+    torch._dynamo.reset()
+    for i, (a, b) in enumerate(zip(expected, found, strict=True)):
+        said = _far(a, b)
+        assert said is None, f"output {i}: {said}"
+
+
+def _far(a: Tensor, b: Tensor) -> str | None:
+    """How far compiled code is off; codes may be one step apart on a few elements, where a float decided a rounding."""
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}"
+    x, y = a.double().nan_to_num(), b.double().nan_to_num()
+    if not x.numel():
+        return None
+    off = (x - y).abs() > CLOSE * x.abs().clamp(min=float(x.abs().max()) * CLOSE)
+    share = off.double().mean().item()
+    return f"{share:.1%} of the elements differ by more than {CLOSE:.1%}" if share > 0.02 else None
