@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from attrs import field, frozen
 from torch import Tensor
 
+from fxrewrite.dsl.syntax import Span
 from fxrewrite.lowering import eager
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.mutation.faults import FIRST_COLUMNS, OUTPUTS, ROWS, Change, Fault, faults_of
@@ -42,7 +43,7 @@ def mutants_of_kernel(claim: Claim, recordings: Sequence[Recording]) -> Iterator
     for place, fault, step in (found for r in recordings for found in _step_faults(r)):
         if place not in numbers:
             counts[step.op] += 1
-            numbers[place] = f"{step.op} {counts[step.op]}"
+            numbers[place] = f"{step.op} {counts[step.op]}{_written(step.span, claim.program.sources)}"
         if (place, fault.what) not in known:
             known.add((place, fault.what))
             made = Broken(place, fault.change)
@@ -50,6 +51,16 @@ def mutants_of_kernel(claim: Claim, recordings: Sequence[Recording]) -> Iterator
             proof = NO_TIE if fault.what == HALF_AWAY and place in inexact else ""
             yield Mutant("kernel", claim.name, fault.operator, numbers[place], fault.what, made, span=span, proof=proof)
     yield from _output_faults(claim, recordings)
+
+
+def _written(span: Span | None, sources: Mapping[str, str]) -> str:
+    """The text of a step, so that an argument about it outlives edits around it."""
+    lines = [] if span is None else sources.get(span.file, "").splitlines()[span.line - 1 : span.end_line]
+    if span is None or not lines:
+        return ""
+    lines[-1] = lines[-1][: span.end_column - 1]
+    lines[0] = lines[0][span.column - 1 :]
+    return f" `{' '.join(' '.join(lines).split())}`"
 
 
 def _step_faults(recording: Recording) -> Iterator[tuple[Place, Fault, Step]]:
