@@ -9,8 +9,10 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from fxrewrite.dsl.check.terms import calls_of
-from fxrewrite.dsl.core import OpDef, Program
+from fxrewrite.dsl.check.terms import calls_of, walk
+from fxrewrite.dsl.core import OpDef, Program, TorchCall
+from fxrewrite.dsl.evaluate import EvaluationError
+from fxrewrite.lowering.eager import registered_op
 from fxrewrite.verify.claims import Claim, claims
 from fxrewrite.verify.mutation.bench import Bench, Starved, benches
 from fxrewrite.verify.mutation.cases import mutants_of_case, mutants_of_definition
@@ -101,8 +103,8 @@ class Workshop:
 
     def untried(self, claim: Claim) -> str:
         """Why nothing of a claim can be tried here; empty where something can."""
-        said = ""
-        for bench in self.bench(claim):
+        said = _absent(claim)
+        for bench in self.bench(claim) if not said else ():
             try:
                 if next(bench.indices(), None) is not None:
                     return ""
@@ -113,6 +115,17 @@ class Workshop:
 
 
 KEPT = 6
+
+
+def _absent(claim: Claim) -> str:
+    """The torch op that a claim calls and this process has not; empty where it has all."""
+    for call in walk(claim.candidate.outputs):
+        try:
+            if isinstance(call, TorchCall):
+                registered_op(call.op)
+        except EvaluationError as error:
+            return str(error)
+    return ""
 
 
 def mutants_of(subject: Subject, shop: Workshop) -> Iterator[Mutant]:
