@@ -231,7 +231,7 @@ def _guards(subject: Subject) -> Iterator[Variant]:
 def _outside(subject: Subject, guard: Any) -> Site:
     claim = subject.claim
     op = evolve(claim.op, requires=tuple(g for g in claim.op.requires if g is not guard))
-    space = Space.of(evolve(claim, op=op))
+    space = Space.of(evolve(claim, op=op, candidate=claim.reference or claim.candidate))
     for wanted in _near(subject, space, guard):
         try:
             chosen = plain(space, {**subject.rows, **wanted})
