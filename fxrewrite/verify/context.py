@@ -33,7 +33,7 @@ from fxrewrite.lowering.backend import HOOK
 from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.patterns.events import record
 from fxrewrite.verify.claims import Claim, claims
-from fxrewrite.verify.findings import Finding
+from fxrewrite.verify.findings import CODES, Finding
 from fxrewrite.verify.graphs import quiet
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.programs import Builder, Impossible, Program, shrunk, tensor
@@ -44,7 +44,7 @@ from fxrewrite.verify.surroundings import AROUND, Chain, between
 from fxrewrite.verify.written import NoGraph
 
 __all__ = ["F", "check", "in_context", "program_of", "tensor", "torch"]  # what a printed script needs, too
-CODE = "RW505"
+CODE = CODES["context"]
 KINDS = ("functional",) * 5 + ("as it is",) * 2 + ("dynamic",)
 GRAPHS = {"quick": (4, 0), "ci": (50, 2), "deep": (200, 10)}  # of a pack: run op by op, compiled
 CLOSE = 2.0**-6  # of compiled code, in which an exponential is another: relative, to the largest element

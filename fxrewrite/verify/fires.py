@@ -13,14 +13,14 @@ from fxrewrite.dsl.wording import said
 from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.equal import compare
-from fxrewrite.verify.findings import Finding
+from fxrewrite.verify.findings import CODES, Finding
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.rewriting import Rewriting, pass_of, rewritten, shown, why_not, why_off
 from fxrewrite.verify.sites import Site, Subject
 from fxrewrite.verify.straight import record
 from fxrewrite.verify.written import NoGraph, Spelling, spellings
 
-CODE = "RW503"
+CODE = CODES["fires"]
 OF_A_GRAPH = ("fresh", "donated", "written", "replicated")
 
 
@@ -92,8 +92,11 @@ def fault_of(subject: Subject, spelling: Spelling, pass_: RewritePass) -> Fault 
     elsewhere = next((g for g in rule.guards if asks_the_graph(g)), None)
     if not done.fired and elsewhere is not None:
         raise NoGraph(f"`{said(elsewhere)}` is a fact of a larger graph")
+    near = why_not(pass_, rule, site.graph)
+    if not done.fired and near.startswith("outside token range"):
+        raise NoGraph(near)
     what = "does not fire" if not done.fired else f"fires {done.fired} times"
-    return Fault(f"{spelling}: {what}", site, done, near=why_not(pass_, rule, site.graph))
+    return Fault(f"{spelling}: {what}", site, done, near)
 
 
 def asks_the_graph(guard: Any) -> bool:
@@ -110,6 +113,9 @@ def admitted(claim: Claim, site: Site, done: Rewriting) -> str | None:
         return done.fault
     for outputs in (done.before, done.after):
         wrong, _ = compare(claim.contract, reference, dict(zip(reference.results, outputs)))
+        alone = next((s.op for s in reference.program.steps if s.opaque), None)
+        if wrong and alone:
+            raise NoGraph(f"`{alone}` is a function whose rounding is not declared, and another spelling of it differs")
         if wrong:
             return next(f"{name}: {said}" for name, said in wrong.items())
     return None

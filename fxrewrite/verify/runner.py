@@ -5,22 +5,30 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from attrs import evolve, frozen
 
 from fxrewrite.dsl.core import Program
+from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.dsl.sources import named, shipped_folder, vocabulary_sources
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.lowering.config import load_program, make_config
-from fxrewrite.verify.claims import Claim, claims
+from fxrewrite.verify.assign import Starved
+from fxrewrite.verify.claims import Claim, NotThisCase, claims
+from fxrewrite.verify.context import in_context
 from fxrewrite.verify.counterexample import script
-from fxrewrite.verify.equal import Failure, check_equal
+from fxrewrite.verify.equal import CHECKS, check_equal
 from fxrewrite.verify.findings import Finding
-from fxrewrite.verify.profiles import Profile, profile_named
+from fxrewrite.verify.fires import fires
+from fxrewrite.verify.perturb import perturbed
+from fxrewrite.verify.profiles import QUICK, Profile, profile_named
+from fxrewrite.verify.properties import Declared, check_property, properties, property_profile
+from fxrewrite.verify.ranked import SIZES, is_ranked, ranked_claims, ranked_profile
 from fxrewrite.verify.shrink import shrink
+from fxrewrite.verify.static import static
 from fxrewrite.verify.strategies import cases
 
 
@@ -67,9 +75,9 @@ def make_checks(plan: Plan) -> Checks:
     program = load_program(make_config(packs=plan.packs))
     profile = profile_named(plan.profile)
     own = own_claims(plan)
-    listed = [
-        check for claim in claims(program) if own(claim) for check in _of_claim(claim, program, profile, plan.seed)
-    ]
+    listed = [check for claim in claims(program) if own(claim) for check in _of_claim(claim, profile, plan.seed)]
+    listed += _of_properties(program, own, profile, plan.seed)
+    listed += _of_packs(program, own, profile, plan.seed)
     wanted = [c for c in listed if not plan.only or any(part in c.name for part in plan.only)]
     return Checks(program, tuple(wanted))
 
@@ -95,7 +103,14 @@ def begin(plan: Plan, jobs: int = 1) -> Running:
 def finding(check: Check) -> Finding:
     """What a check came to, with the seconds that it took."""
     began = perf_counter()
-    return evolve(check.run(), seconds=perf_counter() - began)
+    try:
+        found = check.run()
+    except (EvaluationError, NotThisCase, Starved) as error:
+        found = Finding(check.kind, check.subject, "not run", str(error), span=check.span)
+    except Exception as error:  # noqa: BLE001  a fault of the verifier is told, and the other checks go on
+        reason = f"the check raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        found = Finding(check.kind, check.subject, "not run", reason, span=check.span)
+    return evolve(found, seconds=perf_counter() - began)
 
 
 def _shared(plan: Plan, count: int, jobs: int) -> Iterator[Finding]:
@@ -135,14 +150,49 @@ def own_claims(plan: Plan) -> Callable[[Claim], bool]:
     return lambda claim: claim.span is None or claim.span.file in files
 
 
-def _of_claim(claim: Claim, program: Program, profile: Profile, seed: int) -> Iterator[Check]:
-    yield Check("equal", claim.name, lambda: _equal(claim, program, profile, seed), claim.span)
+def _of_claim(claim: Claim, profile: Profile, seed: int) -> Iterator[Check]:
+    """The checks of a claim. A claim about groups of ranks is tried over several numbers of ranks."""
+    if is_ranked(claim):
+        for ranked in ranked_claims(claim, SIZES[:3] if profile is QUICK else SIZES):
+            of_ranks = ranked_profile(profile, ranked.size)
+            yield Check(f"equal, {ranked.label}", claim.name, partial(_equal, ranked, of_ranks, seed), claim.span)
+    else:
+        yield Check("equal", claim.name, lambda: _equal(claim, profile, seed), claim.span)
+    if claim.kind == "rule":
+        yield Check("static", claim.name, lambda: static(claim), claim.span)
+        yield Check("fires", claim.name, lambda: fires(claim, profile), claim.span)
+        yield Check("perturbed", claim.name, lambda: perturbed(claim, profile), claim.span)
 
 
-def _equal(claim: Claim, program: Program, profile: Profile, seed: int) -> Finding:
-    found, failure = check_equal(claim, cases(claim, profile, seed))
-    return found if failure is None else evolve(found, **_told(shrink(failure), program))
+def _equal(claim: Claim, profile: Profile, seed: int) -> Finding:
+    try:
+        found, failure = check_equal(claim, cases(claim, profile, seed))
+    except Starved as error:
+        return Finding(CHECKS[claim.kind], claim.name, "not run", str(error), span=error.span or claim.span)
+    if failure is None:
+        return found
+    smaller = shrink(failure)
+    reason = f"{smaller.reason} ({smaller.trial.given.label})"
+    return evolve(found, reason=reason, script=script(smaller, claim.program.sources))
 
 
-def _told(failure: Failure, program: Program) -> dict[str, Any]:
-    return {"reason": f"{failure.reason} ({failure.trial.given.label})", "script": script(failure, program.sources)}
+def _of_properties(program: Program, own: Callable[[Claim], bool], profile: Profile, seed: int) -> Iterator[Check]:
+    for declared in properties(program):
+        claim = declared.claim
+        if own(evolve(claim, span=claim.op.span)):
+            yield Check("property", declared.subject, lambda d=declared: _property(d, profile, seed), claim.op.span)
+
+
+def _of_packs(program: Program, own: Callable[[Claim], bool], profile: Profile, seed: int) -> Iterator[Check]:
+    for name in dict.fromkeys(c.op.name.partition(".")[0] for c in claims(program) if c.kind == "rule" and own(c)):
+        if name in program.packs:
+            yield Check(
+                "context", name, partial(in_context, program, name, profile, seed=seed), program.packs[name].span
+            )
+
+
+def _property(declared: Declared, profile: Profile, seed: int) -> Finding:
+    try:
+        return check_property(declared, cases(declared.claim, property_profile(profile), seed), seed)
+    except Starved as error:
+        return Finding("property", declared.subject, "not run", str(error), span=declared.claim.op.span)

@@ -1,12 +1,13 @@
 """The check `static`: dtypes, shapes and strides of both sides of a rule agree, for all sizes at once.
 
 Both sides are evaluated on fake tensors whose sizes are symbols; where a side wants a width that divides, it is that
-number times a symbol. Strides are those of the ops that the right side calls, in a row-major layout.
+number times a symbol. Strides are those of the ops that the right side calls, in a row-major layout; where they differ,
+the finding says so, and the engine leaves each site alone whose readers would see it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import lcm
 from time import perf_counter
 from typing import Any
@@ -27,13 +28,13 @@ from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify.assign import Assignment, Space, Starved
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.domains import divisors
-from fxrewrite.verify.findings import Finding
+from fxrewrite.verify.findings import CODES, Finding
 from fxrewrite.verify.graphs import quiet
 from fxrewrite.verify.settings import plain
 from fxrewrite.verify.shaped import shaped
 from fxrewrite.verify.written import Calls, as_calls
 
-CODE = "RW504"
+CODE = CODES["static"]
 Unit = Mapping[str, int]  # the size of a name is this number times a symbol; 0: it is a number
 
 
@@ -41,10 +42,10 @@ def static(claim: Claim) -> Finding:
     """Do both sides of a rule give tensors of the same types?"""
     began = perf_counter()
 
-    def finding(outcome: Any, reason: str = "", cases: int = 0) -> Finding:
+    def finding(outcome: Any, reason: str = "", cases: int = 0, closest: str = "") -> Finding:
         code = CODE if outcome == "failed" else None
         return Finding(
-            "static", claim.name, outcome, reason, cases=cases, code=code, span=claim.span,
+            "static", claim.name, outcome, reason, cases=cases, code=code, span=claim.span, closest=closest,
             seconds=perf_counter() - began,
         )  # fmt: skip
 
@@ -59,8 +60,10 @@ def static(claim: Claim) -> Finding:
         except (EvaluationError, RuntimeError, TypeError, ValueError, IndexError) as error:
             said = said or f"{type(error).__name__}: {error}".splitlines()[0]
             continue
-        fault = _fault(claim, chosen, left, right)
-        return finding("failed", fault, 1) if fault else finding("passed", cases=1)
+        fault = _fault(claim, chosen, left, right, _differ)
+        if fault:
+            return finding("failed", fault, 1)
+        return finding("passed", cases=1, closest=_fault(claim, chosen, left, right, _strides) or "")
     return finding("not run", said)
 
 
@@ -133,12 +136,15 @@ def _symbols(names: Sequence[str], chosen: Assignment, units: Unit, mode: FakeTe
 # ---- comparison
 
 
-def _fault(claim: Claim, chosen: Assignment, left: Mapping[str, Any], right: Sequence[Any]) -> str | None:
-    """The first output whose types differ."""
+def _fault(
+    claim: Claim, chosen: Assignment, left: Mapping[str, Any], right: Sequence[Any],
+    differ: Callable[[Tensor, Tensor], str | None],
+) -> str | None:  # fmt: skip
+    """The first output of which `differ` has something to say."""
     for (name, a), b, term in zip(left.items(), right, claim.candidate.outputs):
         is_row = _layout(claim, term, chosen) == "row"
         for x, y in zip(*(v if isinstance(v, list | tuple) else [v] for v in (a, b))):
-            found = _differ(x, y) or (_strides(x, y) if is_row else None)
+            found = differ(x, y) if is_row or differ is not _strides else None
             if found is not None:
                 return f"{name}: {found}"
     return None
