@@ -25,7 +25,8 @@ from fxrewrite.lowering import engine
 from fxrewrite.lowering.eager import Torch
 from fxrewrite.lowering.library import split_arguments
 from fxrewrite.lowering.replace import fire
-from graph_checks import PACKS, Rewritten, bits, difference, rewrite_checked
+from fxrewrite.verify.same import bits, difference
+from graph_checks import PACKS, Rewritten, rewrite_checked
 
 LOW = (torch.bfloat16, torch.float16)
 Graphs = Callable[..., GraphModule]

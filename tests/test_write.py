@@ -22,7 +22,8 @@ from fxrewrite.lowering.write import NodeNumber, Primitives, write_definition
 from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.values import Table
 from fxrewrite.patterns.writers import CORE, INDUCTOR, TRAINING, Dialect
-from graph_checks import check_metadata, counted_strides, difference
+from fxrewrite.verify.same import counted_strides, difference
+from graph_checks import check_metadata
 from op_samples import attribute_sets, dtypes_of, is_written, operands, plain_attributes
 
 PROGRAM = ops.shipped_program()

@@ -15,7 +15,9 @@ from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.equal import compare
 from fxrewrite.verify.findings import CODES, Finding
 from fxrewrite.verify.profiles import Profile
+from fxrewrite.verify.ranked import is_ranked
 from fxrewrite.verify.rewriting import Rewriting, pass_of, rewritten, shown, why_not, why_off
+from fxrewrite.verify.same import retyped, wrong_metadata
 from fxrewrite.verify.sites import Site, Subject
 from fxrewrite.verify.straight import record
 from fxrewrite.verify.written import NoGraph, Spelling, spellings
@@ -89,6 +91,8 @@ def fault_of(subject: Subject, spelling: Spelling, pass_: RewritePass) -> Fault 
     if spelling.op and not spelling.whole:
         # no graph has both: what Inductor takes apart, and what a form leaves whole
         return fault_of(subject, evolve(spelling, whole=True), pass_)
+    if is_ranked(subject.claim):
+        raise NoGraph("it is about several ranks, and one process stands for one")
     elsewhere = next((g for g in rule.guards if asks_the_graph(g)), None)
     if not done.fired and elsewhere is not None:
         raise NoGraph(f"`{said(elsewhere)}` is a fact of a larger graph")
@@ -108,6 +112,9 @@ def admitted(claim: Claim, site: Site, done: Rewriting) -> str | None:
     """What of the outputs the left side does not admit. They may differ in bits where its spelling or the right side
     is another program."""
     setting = site.setting
+    found = retyped(done.before, done.after) or (None if done.graph is None else wrong_metadata(done.graph))
+    if found is not None:
+        return found
     reference = record(lambda a, xs: claim.expected(a, xs, setting.assignment.attributes), setting.operands)
     if not reference.results or len(reference.results) > len(done.after):
         return done.fault

@@ -19,7 +19,9 @@ from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.patterns.events import record
 from fxrewrite.verify.graphs import code, copied, run
 from fxrewrite.verify.same import moved, wrong_metadata
+from fxrewrite.verify.written import NoGraph
 
+RANKS = 2  # of the group that graphs name: packs that need several are on, and one rank stands for all
 PROVIDERS = ("op",)  # the registered op, which evaluates the definition: a site never stays for want of a kernel
 
 
@@ -55,7 +57,7 @@ def pass_of(program: Program) -> RewritePass:
 @lru_cache(maxsize=4)
 def _pass_of(held: _Held) -> RewritePass:
     flags = {r.full_name: True for r in held.program.rules}
-    return make_pass(make_config(flags=flags, providers=PROVIDERS, strict=True, groups={"": 1}), held.program)
+    return make_pass(make_config(flags=flags, providers=PROVIDERS, strict=True, groups={"": RANKS}), held.program)
 
 
 def why_off(pass_: RewritePass, rule: RuleDef) -> str | None:
@@ -72,9 +74,13 @@ def rewritten(
 ) -> Rewriting:  # fmt: skip
     """A copy of `graph` after `rule` alone, with what it computes before and after on copies of the inputs.
 
-    The outputs are followed by the inputs, which the graph may have written. `metadata`: look at that too.
+    The outputs are followed by the inputs, which the graph may have written. `metadata`: look at that too. Raises
+    NoGraph where the graph itself does not run here.
     """
-    before = observed(graph, inputs, constants)
+    try:
+        before = observed(graph, inputs, constants)
+    except Exception as error:
+        raise NoGraph(f"it does not run here: {type(error).__name__}: {error}") from error
     changed = copied(graph)
     try:
         fired = _count(pass_, rule, changed)

@@ -23,18 +23,26 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes
 
 def moved(before: Sequence[Any], after: Sequence[Any]) -> str | None:
     """How outputs differ: one of them, or which of them lie in one memory."""
+    found = retyped(before, after)
+    if found is not None:
+        return found
+    return next((f"output {i}: {d}" for i, (a, b) in enumerate(zip(before, after)) if (d := difference(a, b))), None)
+
+
+def retyped(before: Sequence[Any], after: Sequence[Any]) -> str | None:
+    """How outputs differ but for their values: types, strides, memory that they share."""
     if len(before) != len(after):
         return f"{len(before)} outputs became {len(after)}"
     for i, (a, b) in enumerate(zip(before, after)):
-        found = difference(a, b)
+        found = other_type(a, b)
         if found is not None:
             return f"output {i}: {found}"
     groups = memory_groups(before), memory_groups(after)
     return None if groups[0] == groups[1] else f"outputs in the same memory: {groups[0]} became {groups[1]}"
 
 
-def difference(a: Any, b: Any) -> str | None:
-    """How `b` differs from `a` in type, strides or bits; one NaN is as good as another."""
+def other_type(a: Any, b: Any) -> str | None:
+    """How `b` differs from `a` in type or strides."""
     if not isinstance(a, Tensor):
         return None if type(a) is type(b) and a == b else f"{a} became {b}"
     if not isinstance(b, Tensor):
@@ -43,16 +51,23 @@ def difference(a: Any, b: Any) -> str | None:
         return f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}"
     if counted_strides(a) != counted_strides(b):
         return f"strides {a.stride()} became {b.stride()} (shape {list(a.shape)})"
+    return None
+
+
+def difference(a: Any, b: Any) -> str | None:
+    """How `b` differs from `a` in type, strides or bits; one NaN is as good as another."""
+    found = other_type(a, b)
+    if found is not None or not isinstance(a, Tensor):
+        return found
     wrong = bits(a) != bits(b)
-    if not wrong.any():
-        return None
-    if a.dtype.is_floating_point:
+    if a.dtype.is_floating_point and wrong.any():
         wrong &= ~(a.isnan() & b.isnan())
     if not wrong.any():
         return None
-    at = tuple(int(i) for i in wrong.nonzero()[0])
+    at = tuple(int(i) for i in wrong.nonzero()[0][: a.ndim])
     share = wrong.float().mean().item()
-    return f"{share:.2%} of {a.dtype}{list(a.shape)} differ, first at {at}: {a[at].float()} became {b[at].float()}"
+    said = f"{a[at]} became {b[at]}" if a.dtype.is_complex else f"{a[at].float()} became {b[at].float()}"
+    return f"{share:.2%} of {a.dtype}{list(a.shape)} differ, first at {at}: {said}"
 
 
 def counted_strides(t: Tensor) -> tuple[Any, ...]:
