@@ -47,6 +47,7 @@ class Cell:
     plain: bool = False
 
 
+AGAIN = 4  # searches for another choice, where one was found before
 HOSTILE = (
     "amax last", "amax first", "scaled midpoints", "nan", "amax is a code", "inf", "signed zeros", "tiny", "integers",
     "huge", "zero groups", "amax of groups", "subnormal", "outlier", "offset", "mixed magnitudes", "saturating",
@@ -123,7 +124,7 @@ class _Plan:
     def chosen(self, wanted: Mapping[str, Sequence[Any]]) -> Assignment:
         """A choice; the one before again, where a search finds none of those that there are."""
         try:
-            self.last = self.space.choose(self.random, wanted, RESTARTS if self.last is None else 1)
+            self.last = self.space.choose(self.random, wanted, RESTARTS if self.last is None else AGAIN)
         except Starved:
             if self.last is None:
                 raise
