@@ -73,7 +73,7 @@ def add(a: Set, b: Set) -> Set:
             return hull(total, total, nan)
         return hull(*_outward([(total, error)], [(total, error)]), nan)
     lo, hi = _outward([two_sum(a.lo, b.lo)], [two_sum(a.hi, b.hi)])
-    if bool((lo.isnan() | hi.isnan()).any()):
+    if not bool((lo.isfinite() & hi.isfinite()).all()):
         lo, hi, nan = _infinities(a, b, lo, hi, nan)
     return hull(lo, hi, nan)
 
