@@ -76,7 +76,7 @@ def _step_faults(recording: Recording) -> Iterator[tuple[Place, Fault, Step]]:
                 yield place, fault, step
 
 
-MOVES = frozenset("reshape permute expand clone slice cat".split())
+MOVES = frozenset("reshape permute expand clone slice cat aten.constant_pad_nd.default".split())
 HALF_AWAY = "rounding half away from zero"
 NO_TIE = "what is rounded has slack, so that both neighbours of a tie are admissible"
 SLACK = frozenset("exp exp2 log log1p log2 rsqrt tanh erf sigmoid fdiv".split())

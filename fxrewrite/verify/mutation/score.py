@@ -86,7 +86,8 @@ def _shared(plan: Plan, chosen: list[Subject], most: int, jobs: int) -> Iterator
         try:
             while waiting or under_way:
                 while waiting and len(under_way) <= jobs:
-                    under_way[pool.submit(_nth, waiting[-1], most)] = waiting.pop()
+                    subject = waiting.pop()
+                    under_way[pool.submit(_nth, subject, most)] = subject
                 done, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield future.result()
