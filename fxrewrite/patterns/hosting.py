@@ -58,7 +58,7 @@ class Entries:
         nodes = {anchor, *dying}
         while nodes:
             rarest = min(nodes, key=lambda n: (self._count(n.target), n))
-            if not _passed_over(rarest):
+            if not passed_over(rarest):
                 return rarest
             nodes.remove(rarest)
         return anchor
@@ -69,7 +69,8 @@ class Entries:
         return self.counts[target]
 
 
-def _passed_over(node: Node) -> bool:
+def passed_over(node: Node) -> bool:
+    """Does Inductor's matcher pass over a node for a dtype that it generates no code for?"""
     from torch._inductor.lowering import fallback_node_due_to_unsupported_type
 
     return fallback_node_due_to_unsupported_type(node, allow_cpu_inputs=False)

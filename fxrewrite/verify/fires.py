@@ -82,8 +82,8 @@ def finding(
 
 def fault_of(subject: Subject, spelling: Spelling, pass_: RewritePass) -> Fault | None:
     """What is wrong with what the rule makes of its left side. Raises NoGraph where it cannot be written so."""
-    site, rule = subject.site(spelling), subject.rule
-    done = rewritten(pass_, rule, site.graph, site.inputs, site.constants, metadata=True)
+    site, rule, ranked = subject.site(spelling), subject.rule, is_ranked(subject.claim)
+    done = rewritten(pass_, rule, site.graph, site.inputs, site.constants, metadata=not ranked)
     if done.fired == 1 and (done.fault is None or admitted(subject.claim, site, done) is None):
         return None
     if done.fault is not None:
@@ -91,7 +91,7 @@ def fault_of(subject: Subject, spelling: Spelling, pass_: RewritePass) -> Fault 
     if spelling.op and not spelling.whole:
         # no graph has both: what Inductor takes apart, and what a form leaves whole
         return fault_of(subject, evolve(spelling, whole=True), pass_)
-    if is_ranked(subject.claim):
+    if ranked:
         raise NoGraph("it is about several ranks, and one process stands for one")
     elsewhere = next((g for g in rule.guards if asks_the_graph(g)), None)
     if not done.fired and elsewhere is not None:

@@ -18,7 +18,7 @@ from fxrewrite.verify.edits import Edit, Expected, edits
 from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.fires import Fault, finding
 from fxrewrite.verify.profiles import QUICK, Profile
-from fxrewrite.verify.rewriting import Rewriting, pass_of, rewritten, why_not, why_off
+from fxrewrite.verify.rewriting import Rewriting, can_be_hosted, pass_of, rewritten, why_not, why_off
 from fxrewrite.verify.same import moved
 from fxrewrite.verify.sites import Site, Subject
 from fxrewrite.verify.variants import variants
@@ -61,6 +61,8 @@ def perturbed(claim: Claim, profile: Profile, pass_: RewritePass | None = None, 
             site = one.make()
             done = rewritten(pass_, subject.rule, site.graph, site.inputs, site.constants)
         except NoGraph:
+            continue
+        if not done.fired and not can_be_hosted(site.graph):
             continue
         tried += 1
         said = wrong(one, done, before)

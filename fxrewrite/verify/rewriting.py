@@ -17,6 +17,7 @@ from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import Status, make_config, rule_status
 from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.patterns.events import record
+from fxrewrite.patterns.hosting import passed_over
 from fxrewrite.verify.graphs import code, copied, run
 from fxrewrite.verify.same import moved, wrong_metadata
 from fxrewrite.verify.written import NoGraph
@@ -57,7 +58,10 @@ def pass_of(program: Program) -> RewritePass:
 @lru_cache(maxsize=4)
 def _pass_of(held: _Held) -> RewritePass:
     flags = {r.full_name: True for r in held.program.rules}
-    return make_pass(make_config(flags=flags, providers=PROVIDERS, strict=True, groups={"": RANKS}), held.program)
+    config = make_config(
+        flags=flags, providers=PROVIDERS, strict=True, groups={"": RANKS}, replicated=["*"]
+    )  # inputs are equal on all ranks: there is one
+    return make_pass(config, held.program)
 
 
 def why_off(pass_: RewritePass, rule: RuleDef) -> str | None:
@@ -110,6 +114,11 @@ def _count(pass_: RewritePass, rule: RuleDef, graph: Graph) -> int:
         return Counter(e.full_name for e in log.events if e.fired)[rule.full_name]
     done = pass_.rewrite(graph, lambda plan: plan.found.rule.full_name == rule.full_name)
     return 0 if done is None else sum(f.rule.full_name == rule.full_name for f, _ in done.fired)
+
+
+def can_be_hosted(graph: Graph) -> bool:
+    """Is there a node at which Inductor's matcher, which hosts the rules, asks for a site?"""
+    return not all(passed_over(n) for n in graph.nodes if n.op == "call_function")
 
 
 def why_not(pass_: RewritePass, rule: RuleDef, graph: Graph) -> str:

@@ -26,7 +26,7 @@ from fxrewrite.dsl.scalars import sizes
 from fxrewrite.lowering.eager import Torch
 from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify.assign import Assignment, Space, Starved
-from fxrewrite.verify.claims import Claim
+from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.domains import divisors
 from fxrewrite.verify.findings import CODES, Finding
 from fxrewrite.verify.graphs import quiet
@@ -57,8 +57,8 @@ def static(claim: Claim) -> Finding:
     for units in _units(claim, chosen):
         try:
             left, right = _sides(claim, chosen, units)
-        except (EvaluationError, RuntimeError, TypeError, ValueError, IndexError) as error:
-            said = said or f"{type(error).__name__}: {error}".splitlines()[0]
+        except (NotThisCase, EvaluationError, RuntimeError, TypeError, ValueError, IndexError) as error:
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
             continue
         fault = _fault(claim, chosen, left, right, _differ)
         if fault:

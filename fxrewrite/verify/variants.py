@@ -19,7 +19,7 @@ from fxrewrite.dsl.binding import is_element
 from fxrewrite.dsl.check.terms import calls_of, names_of, walk
 from fxrewrite.dsl.core import UNKNOWN as NO_TYPE
 from fxrewrite.dsl.core import Call, Dtype, DtypeVar, Lit, OpDef, OperandInfo
-from fxrewrite.dsl.scalars import value
+from fxrewrite.dsl.scalars import Env, holds, value
 from fxrewrite.dsl.wording import said
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.verify.assign import Space, Starved
@@ -76,16 +76,16 @@ def _with_attribute(subject: Subject, name: str, wanted: Any, spelling: Spelling
 
 def _sizes(subject: Subject) -> Iterator[Variant]:
     """Other numbers of rows, and operands that are left out."""
-    for rows in (1, (2, 3)):
-        yield Variant(f"rows: {rows}", "fires", partial(_with_rows, subject, rows))
+    axes = [v.kind for v in subject.space.variables if v.name == subject.space.rows]
+    for rows in (1, (2, 3) if axes == ["star"] else 5):
+        if axes and holds(subject.rule.prefer, Env(facts={"tokens": 6 if rows == (2, 3) else rows})) is not False:
+            yield Variant(f"rows: {rows}", "fires", partial(_with_rows, subject, rows))
     for o in subject.claim.op.operands:
         if o.optional:
             yield Variant(f"{o.name} is none", "fires", partial(_without, subject, o.name))
 
 
 def _with_rows(subject: Subject, rows: Any) -> Site:
-    if subject.rule.prefer and rows == 1:
-        rows = subject.rows["rows"][0]
     return subject.site(AS_DEFINED, subject.setting({"rows": (rows,)}))
 
 
