@@ -13,7 +13,7 @@ from torch import Tensor
 from capture import make_fx_graph
 from fxrewrite.dsl import packs
 from fxrewrite.dsl.check.terms import calls_of, walk
-from fxrewrite.dsl.core import DtypeVar, Either, Lit, Number, Operand, Program, Result, RuleDef, Wild
+from fxrewrite.dsl.core import Dtype, DtypeVar, Either, Lit, Number, Operand, Prim, Program, Result, RuleDef, Wild
 from fxrewrite.dsl.parse import parse
 from fxrewrite.verify.claims import Claim, claims
 from fxrewrite.verify.context import in_context
@@ -171,6 +171,14 @@ def test_two_dtypes_of_one_class() -> None:
     wrong = with_rule("vf_sum_of_products", operands=(x, wide), left=replaced(left, old, new))
     found = found_in("vf_sum_of_products", wrong, "y is f16, which is not its dtype")
     assert found.cases == 1
+
+
+def test_a_right_side_of_another_dtype() -> None:
+    claim = claim_of("vf_twice_plus", rules())
+    wide = evolve(claim.candidate, outputs=(Prim("to", (claim.candidate.outputs[0],), (Dtype("f32"),)),))
+    found = static(evolve(claim, candidate=wide))
+    assert found.outcome == "failed"
+    assert "the left side gives torch.bfloat16, the right side torch.float32" in found.reason
 
 
 # ---- in context

@@ -54,7 +54,7 @@ def perturbed(claim: Claim, profile: Profile, pass_: RewritePass | None = None, 
         return finding(claim, "perturbed", began, "not run", f"it does not fire on its left side: {near}")
     before = done.before
     tried, faults = 0, list[Fault]()
-    for one in perturbations(subject, base, profile):
+    for one in perturbations(subject, base, profile, pass_):
         if only not in one.name:
             continue
         try:
@@ -88,13 +88,13 @@ def wrong(one: Perturbation, done: Rewriting, before: list[object]) -> str | Non
     return None
 
 
-def perturbations(subject: Subject, base: Site, profile: Profile) -> Iterator[Perturbation]:
+def perturbations(subject: Subject, base: Site, profile: Profile, pass_: RewritePass) -> Iterator[Perturbation]:
     """Everything that is tried in a profile."""
     yield from (Perturbation(v.name, v.expected, v.make) for v in variants(subject, base.setting))
     found = [_of(e, base) for e in edits(subject, base)]
     if profile is not QUICK:
         yield from found
-        yield from _of_forms(subject)
+        yield from _of_forms(subject, pass_)
         return
     yield from (p for p in found if p.expected in ("fires", "stays"))
     open_ = [p for p in found if p.expected not in ("fires", "stays")]
@@ -105,14 +105,17 @@ def _of(edit: Edit, base: Site) -> Perturbation:
     return Perturbation(edit.name, edit.expected, lambda: edit.site(base))
 
 
-def _of_forms(subject: Subject) -> Iterator[Perturbation]:
-    """The arguments of the torch ops that forms are written as."""
+def _of_forms(subject: Subject, pass_: RewritePass) -> Iterator[Perturbation]:
+    """The arguments of the torch ops that forms are written as, where their kernels are the definition bit for bit."""
     for spelling in spellings(subject.program, subject.rule.left):
         if not spelling.how.startswith("form"):
             continue
         try:
             site = subject.site(spelling)
+            done = rewritten(pass_, subject.rule, site.graph, site.inputs, site.constants)
         except NoGraph:
+            continue
+        if done.fault is not None:
             continue
         for edit in edits(subject, site):
             if " = " in edit.name:
