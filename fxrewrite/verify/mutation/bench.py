@@ -29,6 +29,8 @@ REFUSED = (
 )  # torch's own, and ours
 
 HOLDS = ("same program", "same values", "other values")
+Which = Literal["expected", "claimed"]
+WHICH: tuple[Which, ...] = ("expected", "claimed")
 Side = Callable[[Recorder, Sequence[Any], Mapping[str, Any]], dict[str, Any]]
 What = Literal["wrong", "same program", "same values", "other values", "no value", "not judged", "not this case"]
 
@@ -64,7 +66,7 @@ class Bench:
             self.made.append(found)
         return self.made[index]
 
-    def side(self, which: Literal["expected", "claimed"], index: int) -> Recording | str:
+    def side(self, which: Which, index: int) -> Recording | str:
         """What the unchanged claim gives on an input, or why it has no value there."""
         key = (which, index)
         if key not in self.sides:

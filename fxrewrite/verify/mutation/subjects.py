@@ -32,7 +32,9 @@ from fxrewrite.verify.mutation.trying import (
 from fxrewrite.verify.profiles import QUICK
 from fxrewrite.verify.straight import Recording
 
-TRIED = evolve(QUICK, name="mutation", cases=48)  # inputs of a claim: those of `quick`, and as many again
+TRIED = evolve(
+    QUICK, name="mutation", cases=48, aimed=8
+)  # inputs of a claim: those of `quick`, and as many again, more of them aimed
 SHAPES = 12  # inputs whose attributes say which steps a kernel may do wrong
 RELATED = 4  # claims by which a definition is tried
 
@@ -160,12 +162,20 @@ def try_subject(subject: Subject, shop: Workshop, wanted: Callable[[Mutant], boo
     untried = shop.untried(shop.claim(subject)) if listed and subject.kind != "definition" else ""
     for mutant in listed:
         began = process_time()
-        found = Fate("not run", untried) if untried else _fate(mutant, subject, shop)
+        found = Fate("not run", untried) if untried else _safely(mutant, subject, shop)
         seconds = process_time() - began
         yield Tried(
             mutant.id, mutant.kind, mutant.subject, mutant.operator, f"{mutant.place}: {mutant.what}", mutant.where,
             found.state, found.why, seconds,
         )  # fmt: skip
+
+
+def _safely(mutant: Mutant, subject: Subject, shop: Workshop) -> Fate:
+    """The fate of a mutant; one on which the verifier itself raises ends nothing."""
+    try:
+        return _fate(mutant, subject, shop)
+    except Exception as error:  # noqa: BLE001 (a rule that no text states may raise anything, anywhere)
+        return Fate("refused", f"{type(error).__name__}: {error}".split("\n")[0])
 
 
 def _fate(mutant: Mutant, subject: Subject, shop: Workshop) -> Fate:

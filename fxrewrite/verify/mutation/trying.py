@@ -14,7 +14,18 @@ from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.fires import fires
 from fxrewrite.verify.interpret import Eager
 from fxrewrite.verify.judge import every_value
-from fxrewrite.verify.mutation.bench import REFUSED, Bench, Seen, Starved, benches, judged, recorded, seen
+from fxrewrite.verify.mutation.bench import (
+    REFUSED,
+    WHICH,
+    Bench,
+    Seen,
+    Starved,
+    benches,
+    judged,
+    recorded,
+    same_program,
+    seen,
+)
 from fxrewrite.verify.mutation.kernels import broken_results
 from fxrewrite.verify.mutation.mutant import Mutant
 from fxrewrite.verify.mutation.operators import LAYOUT
@@ -26,6 +37,7 @@ State = Literal["killed", "survived", "never differs", "equivalent", "refused", 
 STATES: tuple[State, ...] = ("killed", "survived", "never differs", "equivalent", "refused", "not run")
 FEW = 16  # inputs of a claim for other operands
 OWN_TYPES = "what the ops of the rule do not take is refused by their own types"
+UNSAID = "no form, provider or rule that runs here says otherwise what it is"
 NOT_REACHED = "what was changed is not run on any input"
 SAME = "the changed step is run, and what is computed is the same program"
 
@@ -90,9 +102,10 @@ def try_rule(mutant: Mutant, program: Program, base: list[Bench], engine: Callab
 
 def _unseen(mutant: Mutant, found: Fate) -> Fate:
     """The fate of what no check saw. One program on both sides proves something only where a term was changed."""
-    if found.state != "equivalent" or (mutant.dead is not None and mutant.operator != LAYOUT):
-        return found
-    return Fate("refused", OWN_TYPES) if mutant.operator == "dtype loosened" else Fate("never differs", found.why)
+    if mutant.operator == "dtype loosened" and found.state in ("equivalent", "never differs"):
+        return Fate("refused", OWN_TYPES)
+    proved = mutant.dead is not None and mutant.operator != LAYOUT
+    return Fate("never differs", found.why) if found.state == "equivalent" and not proved else found
 
 
 def _dead_rule(mutant: Mutant, program: Program) -> Claim | None:
@@ -151,8 +164,16 @@ def _signature(claim: Claim) -> Any:
 def _on_base(claim: Claim, base: list[Bench], sides: Sequence[str]) -> Iterator[Seen]:
     for bench, changed in zip(base, _alike(claim, base)):
         for i in bench.indices():
-            pair = [_side(bench, changed, which, i, sides) for which in ("expected", "claimed")]
-            yield seen(bench.claim, *pair)
+            pair = {which: _side(bench, changed, which, i, sides) for which in WHICH}
+            same = all(_same(pair[which], bench.side(which, i)) for which in pair if which in sides)
+            yield Seen("same program") if same else seen(bench.claim, pair["expected"], pair["claimed"])
+
+
+def _same(changed: Recording | str, unchanged: Recording | str) -> bool:
+    """Is a changed side the program that it was?"""
+    if not isinstance(changed, Recording) or not isinstance(unchanged, Recording):
+        return False
+    return same_program(changed.program, unchanged.program)
 
 
 def _side(bench: Bench, changed: Claim, which: Any, index: int, sides: Sequence[str]) -> Recording | str:
@@ -205,12 +226,12 @@ def try_definition(mutant: Mutant, program: Program, related: Iterable[tuple[Cla
         found = try_claim(mutant, changed, base, dead, ("expected", "claimed"))
         if found.state == "killed":
             return Fate("killed", f"{claim.name}: {found.why}")
-        fates.append(found)
+        fates.append(Fate("not run", UNSAID) if found.why == NOT_REACHED else found)
     for state in ("survived", "never differs", "equivalent", "refused"):
         found = next((f for f in fates if f.state == state), None)
         if found is not None:
             return Fate("never differs") if state == "equivalent" else found
-    return fates[0] if fates else Fate("not run", "no form, provider or rule that runs here says otherwise what it is")
+    return fates[0] if fates else Fate("not run", UNSAID)
 
 
 def in_program(claim: Claim, program: Program, op: OpDef) -> Claim:
