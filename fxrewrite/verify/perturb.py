@@ -90,7 +90,9 @@ def wrong(one: Perturbation, done: Rewriting, before: list[object]) -> str | Non
 
 def perturbations(subject: Subject, base: Site, profile: Profile, pass_: RewritePass) -> Iterator[Perturbation]:
     """Everything that is tried in a profile."""
-    yield from (Perturbation(v.name, v.expected, v.make) for v in variants(subject, base.setting))
+    yield from (
+        Perturbation(v.name, v.expected, v.make) for v in variants(subject, base.setting, 1 if profile is QUICK else 2)
+    )
     found = [_of(e, base) for e in edits(subject, base)]
     if profile is not QUICK:
         yield from found

@@ -41,9 +41,9 @@ class Variant:
     make: Callable[[], Site]
 
 
-def variants(subject: Subject, base: Setting) -> Iterator[Variant]:
-    """Every other setting of a left side."""
-    yield from _attributes(subject, base)
+def variants(subject: Subject, base: Setting, values: int = 2) -> Iterator[Variant]:
+    """Every other setting of a left side; `values`: how many others of an attribute."""
+    yield from _attributes(subject, base, values)
     yield from _pinned(subject, base)
     yield from _sizes(subject)
     yield from _dtypes(subject, base)
@@ -54,7 +54,7 @@ def variants(subject: Subject, base: Setting) -> Iterator[Variant]:
 # ---- attributes, operands, sizes, dtypes that the rule is for
 
 
-def _attributes(subject: Subject, base: Setting) -> Iterator[Variant]:
+def _attributes(subject: Subject, base: Setting, values: int) -> Iterator[Variant]:
     for a in subject.claim.op.attributes:
         have = base.assignment.attributes.get(a.name)
         variable = next((v for v in subject.space.variables if v.kind == "attribute" and v.name == a.name), None)
@@ -62,7 +62,7 @@ def _attributes(subject: Subject, base: Setting) -> Iterator[Variant]:
             continue
         called = next((c.op for c in calls_of(subject.rule.left) if a.type == "layout" and a.name in dict(c.attrs)), "")
         spelling = Spelling(called, RESULT) if called else AS_DEFINED  # primitives have no other layout
-        for other in [v for v in variable.values if v != have][:2]:
+        for other in [v for v in variable.values if v != have][:values]:
             make = partial(_with_attribute, subject, a.name, other, spelling)
             yield Variant(f"{a.name} = {_text(other)}", "fires", make)
 
