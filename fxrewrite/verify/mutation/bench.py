@@ -150,7 +150,7 @@ def same_program(a: Straight, b: Straight) -> bool:
 
 
 def _numbered(program: Straight, known: dict[Any, int]) -> list[int]:
-    """A number for the value of each slot: equal numbers are equal values. Opaque steps equal nothing."""
+    """A number for the value of each slot: equal numbers are equal values. Opaque steps are as their text says."""
     numbers = list(range(len(program.inputs)))
     for slot, step in enumerate(program.steps, len(program.inputs)):
         key = _key(program, slot, step, numbers)
@@ -162,7 +162,7 @@ def _key(program: Straight, slot: int, step: Step, numbers: list[int]) -> Any:
     args = [("slot", numbers[a.index]) if isinstance(a, Slot) else (type(a).__name__, a) for a in step.args]
     if step.op in COMMUTATIVE:
         args.sort(key=str)
-    opaque = (id(program), slot) if step.opaque is not None else None
+    opaque = None if step.opaque is None else step.text or (id(program), slot)
     return step.op, tuple(args), step.params, step.dtype, step.shape, opaque
 
 

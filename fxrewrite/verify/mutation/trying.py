@@ -165,7 +165,7 @@ def _on_base(claim: Claim, base: list[Bench], sides: Sequence[str]) -> Iterator[
     for bench, changed in zip(base, _alike(claim, base)):
         for i in bench.indices():
             pair = {which: _side(bench, changed, which, i, sides) for which in WHICH}
-            same = all(_same(pair[which], bench.side(which, i)) for which in pair if which in sides)
+            same = all(_same(pair[which], bench.side(which, i)) for which in WHICH if which in sides)
             yield Seen("same program") if same else seen(bench.claim, pair["expected"], pair["claimed"])
 
 
