@@ -67,7 +67,7 @@ def test_{name}():
             x, y = a[index].double().item(), b[index].double().item()
             admitted = f"right is {{low!r}} to {{high!r}}, the definition gives {{x!r}}"
             assert low <= y <= high or (y != y and x != x), f"{{name}}{{list(index)}} is {{y!r}}; {{admitted}}"
-        {otherwise}
+{otherwise}
 
 
 if __name__ == "__main__":
@@ -99,7 +99,7 @@ def script(failure: Failure, sources: dict[str, str]) -> str:
         inputs="\n".join(f"        {tensor(t)}," for t in trial.reference.inputs),
         reference=function("reference", reference), candidate=function("candidate", candidate),
         admitted=repr(admitted), name=re.sub(r"\W+", "_", claim.name),
-        otherwise="else:\n            assert torch.equal(a.nan_to_num(), b.nan_to_num()), f\"{name} differs\""
+        otherwise="        else:\n            assert torch.equal(a.nan_to_num(), b.nan_to_num()), f\"{name} differs\""
         if not admitted else "",
     )  # fmt: skip
 

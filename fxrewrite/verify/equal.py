@@ -48,7 +48,8 @@ class Failure:
     @property
     def reason(self) -> str:
         """What is wrong with the first output that is."""
-        return next(f"{name}: {said}" for name, said in self.trial.wrong.items())
+        name, said = next(iter(self.trial.wrong.items()))
+        return said if said.startswith(name) else f"{name}: {said}"
 
 
 def attempt(claim: Claim, given: Given) -> Trial:

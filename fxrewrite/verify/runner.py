@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -101,15 +102,23 @@ def begin(plan: Plan, jobs: int = 1) -> Running:
     return Running(count, findings, checks.program.sources)
 
 
-def finding(check: Check) -> Finding:
-    """What a check came to, with the seconds that it took.
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """oneDNN is off: its bf16 products read numbers below the normal ones as zero, and with K = 100 (torch 2.13) a NaN
+    of one row reaches the next."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before
 
-    oneDNN is off: its bf16 products read numbers below the normal ones as zero, and with K = 100 (torch 2.13) a NaN of
-    one row reaches the next.
-    """
+
+def finding(check: Check) -> Finding:
+    """What a check came to, with the seconds that it took."""
     began = perf_counter()
     try:
-        with torch.backends.mkldnn.flags(enabled=False):
+        with without_onednn():
             found = check.run()
     except (EvaluationError, NotThisCase, Starved) as error:
         found = Finding(check.kind, check.subject, "not run", str(error), span=check.span)
