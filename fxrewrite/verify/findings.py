@@ -29,7 +29,7 @@ class Finding:
 
     `check`: static, form, fires, equal, provider, property, context. `subject`: the rule (`pack.rule`) or the form
     (`op/form`). `provider`: what was judged, where it is not the definition. `cases`: how many inputs or graphs were
-    tried. `trivial`: both sides are one definition, which proves nothing. `not run`: `reason` says why; it counts as not
+    tried. `trivial`: both sides are one definition, which proves nothing. `not run`: `reason` says why; not
     proved. `closest`: of what passed, what came nearest to a fault. `script`: a counterexample that runs alone.
     """
 
