@@ -30,7 +30,8 @@ OF_NO_FILE = {"RW001", "RW002", "RW131", "RW229", "RW230", *OF_PINS, *OF_VERIFY}
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 # their commands import torch
 SLOW = {
-    "plain-patterns.md", "tutorial.md", "verify.md", "explain.md", "expect.md", "from-register-replacement.md",
+    "plain-patterns.md", "tutorial.md", "verify.md", "bisect.md", "explain.md", "expect.md",
+    "from-register-replacement.md",
     "RW229.md", "RW230.md", "RW503.md", "RW504.md",
 }  # fmt: skip
 RUN = [

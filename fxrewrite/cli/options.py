@@ -153,7 +153,7 @@ def load_program(source: str, rules: Any) -> Any:
     if ":" not in source:
         hint = "a program is a .pt2 file, or module:function, a Python function that returns (model, args)"
         raise Misuse(f"{source!r} is no program", hint)
-    return _made(source)
+    return _exported(source, called(source, "(model, args)"))
 
 
 def _saved(path: Path) -> Any:
@@ -172,17 +172,17 @@ def _saved(path: Path) -> Any:
         ) from error
 
 
-def _made(source: str) -> Any:
+def called(source: str, returns: str) -> Any:
+    """What the function that `module:function` names returns, called with nothing. Raises Misuse with a reason."""
     factory = resolved(source)
     needed = required(factory)
     if needed:
-        hint = f"write one that takes nothing and returns (model, args); it may call {source.partition(':')[2]}"
+        hint = f"write one that takes nothing and returns {returns}; it may call {source.partition(':')[2]}"
         raise Misuse(f"{source} takes {', '.join(needed)}", hint)
     try:
-        made = factory()
+        return factory()
     except Exception as error:
         raise Misuse(f"{source} raised {first_line(error)}", _place(error)) from error
-    return _exported(source, made)
 
 
 def resolved(source: str) -> Any:
