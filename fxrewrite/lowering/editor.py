@@ -11,8 +11,8 @@ import sympy
 import torch
 from attrs import define, field
 from torch.fx import Graph, Node
-from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
+from fxrewrite.lowering import fakes
 from fxrewrite.lowering.plan import Refusal, live
 from fxrewrite.patterns.values import Dims, Table, Value, dims_of
 from fxrewrite.patterns.writers import WRITERS, Dialect
@@ -56,7 +56,7 @@ class Editor:
         if isinstance(target, torch._ops.OpOverload) or target is torch.ops.higher_order.auto_functionalized:
             node.meta["eager_input_vals"] = (vals, kwvals)
         if isinstance(val, torch.Tensor):
-            node.meta["tensor_meta"] = _extract_tensor_metadata(val)
+            node.meta["tensor_meta"] = fakes.metadata(val)
         if like is not None:
             node.meta.update({k: copy(like.meta[k]) for k in COPIED if k in like.meta})  # passes append to `from_node`
         return node
@@ -90,7 +90,8 @@ class Editor:
     def _written(self, value: Value, args: list[Any]) -> Node:
         """A new node for a value of these arguments."""
         if value.op == "reshape":
-            node = self.call(self.dialect.reshape, args[0], self.sizes(value.shape))
+            val = fakes.view(args[0].meta["val"], value.shape)
+            node = self.call(self.dialect.reshape, args[0], self.sizes(value.shape), val=val)
         else:
             node = WRITERS[value.op](self.dialect, self.call, *args, *value.attrs)
         value.nodes.append(node)

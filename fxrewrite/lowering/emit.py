@@ -32,6 +32,7 @@ from fxrewrite.dsl.core import (
 from fxrewrite.dsl.evaluate import Buffer, EvaluationError, Overwritten, evaluate
 from fxrewrite.dsl.scalars import UNKNOWN, sizes, value
 from fxrewrite.dsl.wording import said
+from fxrewrite.lowering import fakes
 from fxrewrite.lowering.eager import Torch
 from fxrewrite.lowering.editor import Editor
 from fxrewrite.lowering.impls import Nodes, NotServed, Site, write
@@ -250,8 +251,7 @@ class Emitter:
         """A new fake tensor of a declared type."""
         sizes = [self.symbolic(s) for s in t.shape]
         device = like.meta["val"].device
-        with self.editor.fake_mode:
-            return torch.empty_strided(sizes, strides(sizes, t.layout), dtype=t.dtype, device=device)
+        return fakes.empty(self.editor.fake_mode, sizes, strides(sizes, t.layout), t.dtype, device)
 
     def symbolic(self, s: Any) -> Any:
         """A size as an int or a SymInt of the graph's shape environment."""

@@ -191,7 +191,7 @@ def idle(node: Node, effects: Effects | None = None, known: set[Node] | None = N
         view = n.target in VIEWS or n.target is operator.getitem
         if n.op != "call_function" or (n.users and not view):
             return False
-        if n.target not in BOOKKEEPING and (n.is_impure() or (effects and effects.has(n))):
+        if not view and n.target not in BOOKKEEPING and (n.is_impure() or (effects and effects.has(n))):
             return False
         todo += n.users
     if known is not None:

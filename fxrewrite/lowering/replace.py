@@ -12,6 +12,7 @@ import sympy
 import torch
 from torch.fx import Node
 
+from fxrewrite.lowering import fakes
 from fxrewrite.lowering.editor import Editor
 from fxrewrite.lowering.plan import Output, Plan, Refusal, idle
 from fxrewrite.patterns.values import Dims, dims_of
@@ -76,8 +77,10 @@ def _back(editor: Editor, new: Node, o: Output, value: Any) -> Node:
     wanted = (value if o.element is None else value[o.element]).shape
     if not _same_sizes(found, wanted, editor.truth) and {*found, *wanted} != {1}:
         raise Refusal("shape", str(list(found)), str(list(wanted)), o.node)
-    known = val.dtype == old.dtype and val.device == old.device and val.is_contiguous() and old.is_contiguous()
-    return editor.call(editor.dialect.reshape, new, editor.sizes(shape), val=old if known else None, like=o.node)
+    made = fakes.view(val, shape)
+    if made is None and val.dtype == old.dtype and val.device == old.device:
+        made = old if val.is_contiguous() and old.is_contiguous() else None
+    return editor.call(editor.dialect.reshape, new, editor.sizes(shape), val=made, like=o.node)
 
 
 def compatible(old: Node, new: Node, truth: Any = None) -> None:

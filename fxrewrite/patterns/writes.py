@@ -204,8 +204,13 @@ def _sources(node: Node) -> Iterator[Node]:
         if getattr(target, "__name__", "") == "getitem":
             yield from node.all_input_nodes
         return
-    if shares_memory(target):
-        for i, a in enumerate(target._schema.arguments):
-            if a.alias_info is not None:
-                given: Any = node.args[i] if i < len(node.args) else node.kwargs.get(a.name)
-                yield from (x for x in (given if isinstance(given, list | tuple) else [given]) if isinstance(x, Node))
+    for i, name in _shared(target):
+        given: Any = node.args[i] if i < len(node.args) else node.kwargs.get(name)
+        yield from (x for x in (given if isinstance(given, list | tuple) else [given]) if isinstance(x, Node))
+
+
+@cache
+def _shared(target: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+    """The arguments of an op whose memory its results may share."""
+    arguments = target._schema.arguments if shares_memory(target) else ()
+    return tuple((i, a.name) for i, a in enumerate(arguments) if a.alias_info is not None)
