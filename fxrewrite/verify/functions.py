@@ -39,8 +39,8 @@ def exponential2(x: Set, ulps: float) -> Set:
     lo, hi = map_bounds(x, torch.exp2)
     whole = map_bounds(x, lambda v: v == v.round())
     wide = widen(lo, hi, ulps)
-    low = torch.where(whole[0], rounded(lo, "f32"), torch.where(wide[0] < FLUSHED, 0.0, wide[0]))
-    high = torch.where(whole[1], rounded(hi, "f32"), wide[1])
+    low = torch.where(whole[0], lo, torch.where(wide[0] < FLUSHED, 0.0, wide[0]))
+    high = torch.where(whole[1], hi, wide[1])
     two = two_valued(x) if x.grid == INTEGER else None
     return hull(low, low if x.lo is x.hi and bool(whole[0].all()) else high, x.nan, two)
 

@@ -40,6 +40,9 @@ def total(x: Set, dims: tuple[int, ...], keepdim: bool, slack: Slack) -> Set:
     hi = lo if finite.lo is finite.hi else finite.hi.sum(over, keepdim=keepdim)
     nan = None if x.nan is None else x.nan.expand(x.shape).sum(over, keepdim=keepdim) > 0
     lo, hi = _apart(lo, hi, error)
+    if bool((magnitude == 0).any()):
+        negative = ((x.lo == 0) & x.lo.signbit()).sum(over, keepdim=keepdim)
+        lo, hi = _zeros(lo, hi, negative == _count(x.lo, over))
     lo, hi, nan = _beyond(lo, hi, nan, magnitude + error)
     if finite is not x:
         lo, hi, nan = _with_infinities(x, lo, hi, nan, over, keepdim)
@@ -48,6 +51,11 @@ def total(x: Set, dims: tuple[int, ...], keepdim: bool, slack: Slack) -> Set:
 
 def _apart(lo: Tensor, hi: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
     return (lo - error, hi + error) if bool(error.any()) else (lo, hi)
+
+
+def _zeros(lo: Tensor, hi: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+    """Where all terms are -0 the sum is either zero: it may have begun at +0. Other zeros are +0."""
+    return torch.where((lo == 0) & negative, -0.0, lo), torch.where(hi == 0, 0.0, hi)
 
 
 def _magnitude(x: Set) -> Tensor:
@@ -208,6 +216,9 @@ def product(a: Set, b: Set, slack: Slack) -> Set:
         wide = wide if ra is None else wide + ra @ size_b
         error = error + (wide if rb is None else wide + size_a @ rb)
     lo, hi = _apart(middle, middle, error)
+    if bool((magnitude == 0).any()):
+        minus_a, minus_b = a.lo.signbit().double(), b.lo.signbit().double()
+        lo, hi = _zeros(lo, hi, minus_a @ (1 - minus_b) + (1 - minus_a) @ minus_b == n)
     lo, hi, nan = _beyond(lo, hi, None, magnitude + error)
     found = hull(lo, hi, nan)
     return found if fa is a and fb is b and a.nan is None and b.nan is None else _with_undefined(found, a, b)

@@ -145,7 +145,7 @@ def off_by(ulps: int) -> dict[str, Change]:
         moved = found
         for _ in range(abs(ulps)):
             moved = torch.nextafter(moved, toward)
-        return torch.where((found.double() == exact) | ~found.isfinite(), found, moved)
+        return torch.where((found.double() == exact) | (found == 0) | ~found.isfinite(), found, moved)
 
     bounded = {
         op: lambda original, x: change(original, x).clamp(-1, 1) for op in ("tanh", "erf", "sigmoid")

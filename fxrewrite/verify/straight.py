@@ -27,8 +27,8 @@ from fxrewrite.dsl.syntax import Span
 from fxrewrite.lowering.eager import Torch
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.patterns.values import LOW
+from fxrewrite.verify.call_text import spelled_call
 from fxrewrite.verify.rank_sums import in_order
-from fxrewrite.verify.spelling import spelled_call
 
 ROUNDED = frozenset(
     "exp exp2 log log1p log2 sqrt rsqrt reciprocal sigmoid tanh erf add sub mul div fdiv mean sum var matmul".split()
