@@ -19,11 +19,16 @@ from fxrewrite.verify.straight import Recording, record
 from fxrewrite.verify.strategies import Given
 
 PLAIN = 8  # cases, of several dtypes and attributes: sides that are the same steps on all of them are one definition
+TORCH_ERRORS = (RuntimeError, IndexError, TypeError, ValueError)
 CHECKS = {"rule": "equal", "form": "form", "impl": "provider"}  # by the kind of a claim
 
 
 class CannotTry(Exception):
     """A side cannot be run, or a difference cannot be judged here; the text says why."""
+
+
+class Raises(Exception):
+    """Torch refuses what the candidate does with operands for which the reference has a value; the text is torch's."""
 
 
 @frozen
@@ -53,9 +58,17 @@ class Failure:
 
 
 def attempt(claim: Claim, given: Given) -> Trial:
-    """Run both sides and judge. Raises NotThisCase where the claim is not for these operands, and CannotTry."""
-    reference = _recorded(claim.expected, given)
-    candidate = _recorded(claim.claimed, given)
+    """Run both sides and judge. Raises NotThisCase where the claim is not for these operands, CannotTry, and Raises."""
+    try:
+        reference = _recorded(claim.expected, given)
+    except TORCH_ERRORS as error:  # the largest of no elements, say
+        raise NotThisCase(str(error)) from error
+    try:
+        candidate = _recorded(claim.claimed, given)
+    except TORCH_ERRORS as error:
+        if claim.kind == "form":  # no graph holds what torch refuses
+            raise NotThisCase(str(error)) from error
+        raise Raises(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
     r, c = reference.program, candidate.program
     if (r.steps, r.outputs) == (c.steps, c.outputs) and not any(s.opaque for s in r.steps):
         return Trial(given, reference, candidate, True)
@@ -67,13 +80,11 @@ def attempt(claim: Claim, given: Given) -> Trial:
 
 
 def _recorded(side: Callable[..., Any], given: Given) -> Recording:
-    """A side as steps. What torch refuses (the largest of no elements) has no value, on either side."""
+    """A side as steps."""
     try:
         return record(lambda algebra, operands: side(algebra, operands, given.attributes), given.operands)
     except EvaluationError as error:
         raise CannotTry(str(error)) from error
-    except (RuntimeError, IndexError, TypeError, ValueError) as error:
-        raise NotThisCase(str(error)) from error
 
 
 def compare(
@@ -110,6 +121,8 @@ def check_equal(claim: Claim, cases: Iterable[Given]) -> tuple[Finding, Failure 
             continue
         except CannotTry as error:
             return _finding(claim, began, "not run", str(error), tried), None
+        except Raises as error:
+            return _finding(claim, began, "failed", f"it raises {error} ({given.label})", tried + 1), None
         tried += 1
         trivial += trial.trivial
         for name, verdict in trial.verdicts.items():

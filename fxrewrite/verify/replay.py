@@ -10,7 +10,7 @@ from fxrewrite.lowering.config import load_program, make_config
 from fxrewrite.patterns.groups import Group
 from fxrewrite.verify.claims import Claim, NotThisCase, claims
 from fxrewrite.verify.counterexample import NoCounterexample, read
-from fxrewrite.verify.equal import CannotTry, Failure, attempt
+from fxrewrite.verify.equal import CannotTry, Failure, Raises, attempt
 from fxrewrite.verify.ranked import is_ranked, ranked_claims
 from fxrewrite.verify.strategies import Given
 
@@ -33,6 +33,8 @@ def replayed(packs: Sequence[str], path: Path) -> tuple[str, bool]:
             return f"{claim.name} is no longer for these inputs: {error}", True
         except CannotTry as error:
             return f"{claim.name}: not run: {error}", False
+        except Raises as error:
+            return f"{claim.name} raises {error}", False
         if trial.wrong:
             return f"{claim.name} still fails: {Failure(one, trial).reason}", False
     return f"{claim.name} holds on {path}", True

@@ -17,7 +17,7 @@ from fxrewrite.dsl.core import Program
 from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.dsl.sources import named, shipped_folder, vocabulary_sources
 from fxrewrite.dsl.syntax import Span
-from fxrewrite.lowering.config import load_program, make_config
+from fxrewrite.lowering.config import load_program, machine_facts, make_config
 from fxrewrite.verify.assign import Starved
 from fxrewrite.verify.claims import Claim, NotThisCase, claims
 from fxrewrite.verify.context import in_context
@@ -74,10 +74,12 @@ class Checks:
 
 def make_checks(plan: Plan) -> Checks:
     """Every check of a plan. Raises RuleError where the packs are wrong, ValueError for an unknown profile."""
-    program = load_program(make_config(packs=plan.packs))
+    config = make_config(packs=plan.packs)
+    program, facts = load_program(config), machine_facts(config)
     profile = profile_named(plan.profile)
     own = own_claims(plan)
-    listed = [check for claim in claims(program) if own(claim) for check in _of_claim(claim, profile, plan.seed)]
+    subjects = [evolve(c, facts=facts) if c.kind == "impl" else c for c in claims(program) if own(c)]
+    listed = [check for claim in subjects for check in _of_claim(claim, profile, plan.seed)]
     listed += _of_properties(program, own, profile, plan.seed)
     listed += _of_packs(program, own, profile, plan.seed)
     wanted = [c for c in listed if not plan.only or any(part in c.name for part in plan.only)]

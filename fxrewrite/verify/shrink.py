@@ -14,7 +14,7 @@ from fxrewrite.dsl.core import OperandInfo
 from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.dsl.scalars import UNKNOWN, Env, sizes
 from fxrewrite.verify.claims import NotThisCase
-from fxrewrite.verify.equal import CannotTry, Failure, attempt
+from fxrewrite.verify.equal import CannotTry, Failure, Raises, attempt
 from fxrewrite.verify.strategies import Given
 
 PLAIN = (0.0, 1.0)  # numbers that say least
@@ -42,7 +42,7 @@ def _still(failure: Failure, given: Given) -> Failure | None:
     """The failure on `given`, where the claim fails there too."""
     try:
         trial = attempt(failure.claim, given)
-    except (NotThisCase, CannotTry, RuntimeError):
+    except (NotThisCase, CannotTry, Raises):
         return None
     return Failure(failure.claim, trial) if trial.wrong else None
 
