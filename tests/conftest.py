@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
 
+collect_ignore_glob = ["*.rw"]  # files that tests read, wrong ones among them; the shipped ones are verified by name
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests marked `gpu` where there is no GPU; torch is imported only if there is such a test."""
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
