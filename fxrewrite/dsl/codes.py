@@ -99,7 +99,6 @@ TITLES: dict[str, str] = {
     "RW601": "a rule whose right side is another function",
     "RW602": "a provider that is another function",
     "RW603": "a rule that fires where it must not, or does not where it must",
-    "RW604": "a property that does not hold",
     "RW605": "a graph that is another function after the rewrite",
     "RW606": "sides that differ in dtype, shape or strides",
     "RW610": "not proved here",

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ from fxrewrite.lowering.backend import HOOK
 from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.patterns.events import record
 from fxrewrite.verify.claims import Claim, claims
-from fxrewrite.verify.findings import CODES, Finding
+from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.graphs import quiet
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.programs import Builder, Impossible, Program, shrunk, tensor
@@ -44,7 +43,6 @@ from fxrewrite.verify.surroundings import AROUND, Chain, between
 from fxrewrite.verify.written import NoGraph
 
 __all__ = ["F", "check", "in_context", "program_of", "tensor", "torch"]  # what a printed script needs, too
-CODE = CODES["context"]
 KINDS = ("functional",) * 5 + ("as it is",) * 2 + ("dynamic",)
 GRAPHS = {"quick": (4, 0), "ci": (50, 2), "deep": (200, 10)}  # of a pack: run op by op, compiled
 CLOSE = 2.0**-6  # of compiled code, in which an exponential is another: relative, to the largest element
@@ -56,16 +54,13 @@ class NotCaptured(Exception):
 
 def in_context(rules: Rules, pack: str, profile: Profile, pass_: RewritePass | None = None, seed: int = 0) -> Finding:
     """Do the rules of a pack leave random programs as they were?"""
-    began = perf_counter()
     pass_ = pass_ or pass_of(rules)
     chains = _chains(rules, pack, pass_)
     tried, fired = 0, Counter[str]()
 
     def finding(outcome: Any, reason: str = "", script: str | None = None) -> Finding:
-        return Finding(
-            "context", pack, outcome, reason, cases=tried, script=script, seconds=perf_counter() - began,
-            code=CODE if outcome == "failed" else None, closest=", ".join(f"{n} {c}" for n, c in fired.most_common(8)),
-        )  # fmt: skip
+        often = ", ".join(f"{n} {c}" for n, c in fired.most_common(8))
+        return Finding("context", pack, outcome, reason, cases=tried, script=script, closest=often)
 
     if not chains:
         return finding("not run", "no rule of it has a left side that can be written here")

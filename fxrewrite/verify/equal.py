@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from fxrewrite.dsl.core import Contract
 from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.verify.claims import Claim, NotThisCase
-from fxrewrite.verify.findings import CODES, Counts, Finding
+from fxrewrite.verify.findings import Counts, Finding
 from fxrewrite.verify.judge import NoMeaning, Verdict, judge
 from fxrewrite.verify.straight import Recording, record
 from fxrewrite.verify.strategies import Given
@@ -108,7 +107,6 @@ def compare(
 
 def check_equal(claim: Claim, cases: Iterable[Given]) -> tuple[Finding, Failure | None]:
     """Try a claim on cases until one fails, or until it is plain that both sides are one definition."""
-    began = perf_counter()
     tried = trivial = refused = 0
     counts: dict[str, Counts] = {}
     for given in cases:
@@ -120,9 +118,9 @@ def check_equal(claim: Claim, cases: Iterable[Given]) -> tuple[Finding, Failure 
             refused += 1
             continue
         except CannotTry as error:
-            return _finding(claim, began, "not run", str(error), tried), None
+            return _finding(claim, "not run", str(error), tried), None
         except Raises as error:
-            return _finding(claim, began, "failed", f"it raises {error} ({given.label})", tried + 1), None
+            return _finding(claim, "failed", f"it raises {error} ({given.label})", tried + 1), None
         tried += 1
         trivial += trial.trivial
         for name, verdict in trial.verdicts.items():
@@ -130,21 +128,18 @@ def check_equal(claim: Claim, cases: Iterable[Given]) -> tuple[Finding, Failure 
             counts[key] = counts.get(key, Counts()) + verdict.counts
         if trial.wrong:
             failure = Failure(claim, trial)
-            return _finding(claim, began, "failed", f"{failure.reason} ({given.label})", tried, counts), failure
+            return _finding(claim, "failed", f"{failure.reason} ({given.label})", tried, counts), failure
     if not tried:
         reason = f"none of {refused} generated inputs is one that it is for" if refused else "no inputs"
-        return _finding(claim, began, "not run", reason, 0), None
-    return _finding(claim, began, "trivial" if trivial == tried else "passed", "", tried, counts), None
+        return _finding(claim, "not run", reason, 0), None
+    return _finding(claim, "trivial" if trivial == tried else "passed", "", tried, counts), None
 
 
 def _finding(
-    claim: Claim, began: float, outcome: Any, reason: str, cases: int, counts: Mapping[str, Counts] | None = None
+    claim: Claim, outcome: Any, reason: str, cases: int, counts: Mapping[str, Counts] | None = None
 ) -> Finding:
-    check = CHECKS[claim.kind]
-    return Finding(
-        check, claim.name, outcome, reason, cases=cases, counts=tuple((counts or {}).items()), span=claim.span,
-        code=CODES[check] if outcome == "failed" else None, seconds=perf_counter() - began,
-    )  # fmt: skip
+    told = tuple((counts or {}).items())
+    return Finding(CHECKS[claim.kind], claim.name, outcome, reason, cases=cases, counts=told, span=claim.span)
 
 
 # ---- what is compared without sets

@@ -9,6 +9,17 @@ from attrs import field, frozen
 from fxrewrite.dsl.syntax import Span
 
 Outcome = Literal["passed", "failed", "trivial", "not run"]
+# Which code a failure of a check carries.
+CODES = {
+    "form": "RW408",
+    "equal": "RW601",
+    "provider": "RW602",
+    "fires": "RW603",
+    "perturbed": "RW603",
+    "property": "RW226",
+    "context": "RW605",
+    "static": "RW606",
+}
 
 
 @frozen
@@ -38,23 +49,14 @@ class Finding:
     outcome: Outcome
     reason: str = ""
     provider: str | None = None
-    dtype: str | None = None
     cases: int = 0
     counts: tuple[tuple[str, Counts], ...] = ()
     closest: str = ""
-    code: str | None = None
     span: Span | None = field(default=None, eq=False)
     script: str | None = field(default=None, eq=False, repr=False)
     seconds: float = field(default=0.0, eq=False)
 
-
-# Which code a failure of a check carries. "equal" is by what the claim is about.
-CODES = {
-    "form": "RW408",
-    "equal": "RW601",
-    "provider": "RW602",
-    "fires": "RW603",
-    "property": "RW604",
-    "context": "RW605",
-    "static": "RW606",
-}
+    @property
+    def code(self) -> str | None:
+        """The code of a failure."""
+        return CODES[self.check] if self.outcome == "failed" else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Any
 
 from attrs import evolve, frozen
@@ -13,7 +12,7 @@ from fxrewrite.dsl.wording import said
 from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.equal import compare
-from fxrewrite.verify.findings import CODES, Finding
+from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.ranked import is_ranked
 from fxrewrite.verify.rewriting import Rewriting, pass_of, rewritten, shown, why_not, why_off
@@ -22,7 +21,6 @@ from fxrewrite.verify.sites import Site, Subject
 from fxrewrite.verify.straight import record
 from fxrewrite.verify.written import NoGraph, Spelling, spellings
 
-CODE = CODES["fires"]
 OF_A_GRAPH = ("fresh", "donated", "written", "replicated")
 
 
@@ -49,12 +47,11 @@ class Fault:
 
 def fires(claim: Claim, profile: Profile, pass_: RewritePass | None = None) -> Finding:
     """Does the rule fire exactly once on its left side, written in each spelling, and is what comes out right?"""
-    began = perf_counter()
     pass_ = pass_ or pass_of(claim.program)
     subject = Subject.of(claim)
     off = why_off(pass_, subject.rule)
     if off is not None:
-        return finding(claim, "fires", began, "not run", off)
+        return finding(claim, "fires", "not run", off)
     tried, lacking = 0, ""
     for spelling in spellings(subject.program, subject.rule.left):
         try:
@@ -64,20 +61,17 @@ def fires(claim: Claim, profile: Profile, pass_: RewritePass | None = None) -> F
             continue
         tried += 1
         if fault is not None:
-            return finding(claim, "fires", began, "failed", fault.reason, tried, fault.script())
+            return finding(claim, "fires", "failed", fault.reason, tried, fault.script())
     if not tried:
-        return finding(claim, "fires", began, "not run", lacking)
-    return finding(claim, "fires", began, "passed", cases=tried)
+        return finding(claim, "fires", "not run", lacking)
+    return finding(claim, "fires", "passed", cases=tried)
 
 
 def finding(
-    claim: Claim, check: str, began: float, outcome: Any, reason: str = "", cases: int = 0, script: str | None = None
+    claim: Claim, check: str, outcome: Any, reason: str = "", cases: int = 0, script: str | None = None
 ) -> Finding:
     """The finding of a check of a rule."""
-    return Finding(
-        check, claim.name, outcome, reason, cases=cases, script=script, span=claim.span,
-        code=CODE if outcome == "failed" else None, seconds=perf_counter() - began,
-    )  # fmt: skip
+    return Finding(check, claim.name, outcome, reason, cases=cases, script=script, span=claim.span)
 
 
 def fault_of(subject: Subject, spelling: Spelling, pass_: RewritePass) -> Fault | None:

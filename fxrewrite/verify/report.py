@@ -22,7 +22,7 @@ HINTS = {
     "RW601": "the right side is another function: compare its roundings, its literals and the order of its arguments",
     "RW602": "bind it with the attributes that say how it rounds, or leave it out",
     "RW603": "the rule is taken where it must not be, or not where it must: look at the graph of the counterexample",
-    "RW604": "take the property away, or mend the definition",
+    "RW226": "take the property away, or mend the definition",
     "RW605": "the graph of the counterexample shows what surrounds the rule; `fxrewrite explain` says what fired",
     "RW606": "both sides of a rule have the same dtype, shape and strides on all sizes",
 }

@@ -207,7 +207,4 @@ def _of_packs(program: Program, own: Callable[[Claim], bool], profile: Profile, 
 
 
 def _property(declared: Declared, profile: Profile, seed: int) -> Finding:
-    try:
-        return check_property(declared, cases(declared.claim, property_profile(profile), seed), seed)
-    except Starved as error:
-        return Finding("property", declared.subject, "not run", str(error), span=declared.claim.op.span)
+    return check_property(declared, cases(declared.claim, property_profile(profile), seed), seed)

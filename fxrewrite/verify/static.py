@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import lcm
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -28,26 +27,20 @@ from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify.assign import Assignment, Space, Starved
 from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.domains import divisors
-from fxrewrite.verify.findings import CODES, Finding
+from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.graphs import quiet
 from fxrewrite.verify.settings import plain
 from fxrewrite.verify.shaped import shaped
 from fxrewrite.verify.written import Calls, as_calls
 
-CODE = CODES["static"]
 Unit = Mapping[str, int]  # the size of a name is this number times a symbol; 0: it is a number
 
 
 def static(claim: Claim) -> Finding:
     """Do both sides of a rule give tensors of the same types?"""
-    began = perf_counter()
 
     def finding(outcome: Any, reason: str = "", cases: int = 0, closest: str = "") -> Finding:
-        code = CODE if outcome == "failed" else None
-        return Finding(
-            "static", claim.name, outcome, reason, cases=cases, code=code, span=claim.span, closest=closest,
-            seconds=perf_counter() - began,
-        )  # fmt: skip
+        return Finding("static", claim.name, outcome, reason, cases=cases, span=claim.span, closest=closest)
 
     try:
         chosen = plain(Space.of(claim), {})
