@@ -20,11 +20,12 @@ from fxrewrite.dsl import packs
 from fxrewrite.lowering.eager import Torch
 from fxrewrite.patterns.groups import Group
 from fxrewrite.verify.claims import Claim, claims
-from fxrewrite.verify.equal import check_equal, same_values
+from fxrewrite.verify.equal import check_equal
 from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.profiles import QUICK
 from fxrewrite.verify.rank_sums import in_order, total
 from fxrewrite.verify.ranked import RankedClaim, is_ranked, must_be_equal, on_ranks, ranked_claims, ranked_profile
+from fxrewrite.verify.same import same_values
 from fxrewrite.verify.sets import contains, counts, point
 from fxrewrite.verify.straight import record
 from fxrewrite.verify.strategies import cases

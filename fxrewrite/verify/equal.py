@@ -14,6 +14,7 @@ from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.findings import Counts, Finding
 from fxrewrite.verify.judge import NoMeaning, Verdict, judge
+from fxrewrite.verify.same import bits, same_values
 from fxrewrite.verify.straight import Recording, record
 from fxrewrite.verify.strategies import Given
 
@@ -145,29 +146,13 @@ def _finding(
 # ---- what is compared without sets
 
 
-def same_values(a: Tensor, b: Tensor) -> bool:
-    """Equal bit for bit, any NaN being any other."""
-    if (a.dtype, a.shape) != (b.dtype, b.shape):
-        return False
-    if torch.equal(_bytes(a), _bytes(b)):
-        return True
-    if not a.dtype.is_floating_point:
-        return False
-    x, y = a.float(), b.float()
-    return bool(((x == y) & (x.signbit() == y.signbit()) | x.isnan() & y.isnan()).all())
-
-
-def _bytes(x: Tensor) -> Tensor:
-    return x.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
-
-
 def _other_bytes(want: Tensor, got: Tensor) -> str:
     """How `got` is not the same bytes; empty where it is. Of strides the engine judges, at each site: it refuses one
     where somebody would see them change."""
     for what, a, b in (("dtype", want.dtype, got.dtype), ("shape", tuple(want.shape), tuple(got.shape))):
         if a != b:
             return f"the {what} is {b}, not {a}"
-    return "" if torch.equal(_bytes(want), _bytes(got)) else "other bytes, and the contract is bitwise"
+    return "" if torch.equal(bits(want), bits(got)) else "other bytes, and the contract is bitwise"
 
 
 def _beyond(contract: Contract, want: Tensor, got: Tensor) -> str:

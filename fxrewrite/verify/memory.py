@@ -19,8 +19,8 @@ from torch import Tensor
 
 from fxrewrite.dsl.evaluate import Buffer
 from fxrewrite.lowering.eager import Torch, torch_arguments, torch_op
-from fxrewrite.verify.equal import same_values
 from fxrewrite.verify.rows import close
+from fxrewrite.verify.same import same_values
 
 GUARD = 64  # elements before and behind
 PATTERNS = (0xFF, 0x00)  # bytes of a buffer before it is filled: NaN, and zero

@@ -21,12 +21,12 @@ from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.lowering.eager import Torch, torch_op
 from fxrewrite.verify.claims import Claim, NotThisCase, case_claim
 from fxrewrite.verify.collectives import collective_fault
-from fxrewrite.verify.equal import same_values
 from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.memory import Watched
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.ranked import ranked_claims
 from fxrewrite.verify.rows import Results, Rows, attempt, column_faults, row_faults
+from fxrewrite.verify.same import same_values
 from fxrewrite.verify.steady import Steady
 from fxrewrite.verify.strategies import Given
 

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from fxrewrite.dsl.core import OpDef, OperandInfo
 from fxrewrite.dsl.dims import Star
 from fxrewrite.verify.claims import NotThisCase
-from fxrewrite.verify.equal import same_values
+from fxrewrite.verify.same import same_values
 
 Results = Mapping[str, Tensor]
 Run = Callable[[Sequence[Any]], Results]  # the results of an op; NotThisCase where operands are none of it

@@ -59,15 +59,24 @@ def difference(a: Any, b: Any) -> str | None:
     found = other_type(a, b)
     if found is not None or not isinstance(a, Tensor):
         return found
-    wrong = bits(a) != bits(b)
-    if a.dtype.is_floating_point and wrong.any():
-        wrong &= ~(a.isnan() & b.isnan())
+    wrong = other_bits(a, b)
     if not wrong.any():
         return None
     at = tuple(int(i) for i in wrong.nonzero()[0][: a.ndim])
     share = wrong.float().mean().item()
     said = f"{a[at]} became {b[at]}" if a.dtype.is_complex else f"{a[at].float()} became {b[at].float()}"
     return f"{share:.2%} of {a.dtype}{list(a.shape)} differ, first at {at}: {said}"
+
+
+def other_bits(a: Tensor, b: Tensor) -> Tensor:
+    """Where two tensors of one type have other bits; one NaN is as good as another."""
+    wrong = bits(a) != bits(b)
+    return wrong & ~(a.isnan() & b.isnan()) if a.dtype.is_floating_point and wrong.any() else wrong
+
+
+def same_values(a: Tensor, b: Tensor) -> bool:
+    """Of one dtype and shape, and equal bit for bit, one NaN being as good as another."""
+    return (a.dtype, a.shape) == (b.dtype, b.shape) and not other_bits(a, b).any()
 
 
 def counted_strides(t: Tensor) -> tuple[Any, ...]:

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.verify.claims import Claim, NotThisCase
-from fxrewrite.verify.equal import CannotTry, compare, same_values
+from fxrewrite.verify.equal import CannotTry, compare
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.ranked import is_ranked, ranked_claims
+from fxrewrite.verify.same import same_values
 from fxrewrite.verify.straight import Recorder, Recording, Slot, Step, Straight, record
 from fxrewrite.verify.strategies import Given, Starved, cases
 
