@@ -162,7 +162,9 @@ def culprit(found: Any, said: str, sources: Any) -> list[str]:
 
 def errors(found: Any) -> list[str]:
     """A table of the values that differ, the first and the last of them."""
-    rows = [x for x in found if not x.same]
+    from fxrewrite.verify.layers import differing
+
+    rows = differing(found)
     if not found:
         return []
     lines = [f"{len(found)} values are in both graphs, {len(rows)} differ" + (", in order:" if rows else "")]

@@ -6,8 +6,9 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import evolve
@@ -15,6 +16,7 @@ from attrs import evolve
 from fxrewrite.cli.exits import ABSENT, FINDINGS, MISUSE
 from fxrewrite.cli.folders import expanded
 from fxrewrite.dsl.packs import check_packs, shipped
+from fxrewrite.verify.profiles import PROFILES
 
 if TYPE_CHECKING:
     from fxrewrite.verify.findings import Finding
@@ -23,13 +25,12 @@ if TYPE_CHECKING:
     from fxrewrite.verify.runner import Plan
 
 FORMATS = ("text", "json", "sarif", "github")
-PROFILES = ("quick", "ci", "deep")
 FOLDER = ".fxrewrite/counterexamples"
 
 
 @click.command("verify")
 @click.argument("packs", nargs=-1)
-@click.option("--profile", type=click.Choice(PROFILES), default="quick", help="How much is tried.")
+@click.option("--profile", type=click.Choice(list(PROFILES)), default="quick", help="How much is tried.")
 @click.option(
     "-k", "only", multiple=True, metavar="TEXT", help="Only checks whose name holds TEXT (a rule, op or check)."
 )
@@ -62,12 +63,10 @@ def command(
     from fxrewrite.verify.report import formatted
     from fxrewrite.verify.runner import Plan
 
+    plan, jobs = Plan(named, profile, seed, only, vocabulary=not packs), jobs or os.cpu_count() or 1
     if mutate:
-        plan = Plan(named, profile, seed, only, vocabulary=not packs)
-        sys.exit(_mutate(plan, jobs or os.cpu_count() or 1, sample, how))
-    report = _run(
-        Plan(named, profile, seed, only, vocabulary=not packs), jobs or os.cpu_count() or 1, Path(counterexamples)
-    )
+        sys.exit(_mutate(plan, jobs, sample, how))
+    report = _run(plan, jobs, Path(counterexamples))
     click.echo(formatted(report, how, everything))
     bad = ("failed", "not run") if strict else ("failed",)
     sys.exit(FINDINGS if report.stopped or any(f.outcome in bad for f in report.findings) else 0)
@@ -78,26 +77,33 @@ def _mutate(plan: Plan, jobs: int, sample: int, how: str) -> int:
     from fxrewrite.verify.mutation.report import Score, as_json, as_text
     from fxrewrite.verify.mutation.score import begin_mutation
 
-    began, found, stopped, done = time.monotonic(), list["Tried"](), False, 0
+    began, found = time.monotonic(), list["Tried"]()
     running = begin_mutation(plan, jobs, sample)
-    try:
-        for tried in running.tried:
-            found, done = found + tried, done + 1
-            _mutants_progress(done, running.total, found, began)
-    except KeyboardInterrupt:
-        stopped = True
-    if sys.stderr.isatty():
-        click.echo("\r\033[K", nl=False, err=True)
+
+    def told(done: int) -> str:
+        killed = sum(t.state == "killed" for t in found)
+        return f"{done} of {running.total} subjects, {len(found)} mutants, {killed} killed"
+
+    stopped = _collected(running.tried, found.extend, told)
     score = Score(tuple(found), time.monotonic() - began, stopped)
     click.echo(as_json(score) if how == "json" else as_text(score))
     return FINDINGS if stopped else 0
 
 
-def _mutants_progress(done: int, total: int, found: list[Tried], began: float) -> None:
-    if sys.stderr.isatty():
-        killed, spent = sum(t.state == "killed" for t in found), time.monotonic() - began
-        said = f"{done} of {total} subjects, {len(found)} mutants, {killed} killed, {spent:.0f} s"
-        click.echo(f"\r\033[K{said}", nl=False, err=True)
+def _collected(source: Iterable[Any], keep: Callable[[Any], None], told: Callable[[int], str]) -> bool:
+    """Keep everything that comes, with a line on a terminal that is written over. True where Ctrl-C ended it: what was
+    done is kept."""
+    began, shown, stopped = time.monotonic(), sys.stderr.isatty(), False
+    try:
+        for done, one in enumerate(source, 1):
+            keep(one)
+            if shown:
+                click.echo(f"\r\033[K{told(done)}, {time.monotonic() - began:.0f} s", nl=False, err=True)
+    except KeyboardInterrupt:
+        stopped = True
+    if shown:
+        click.echo("\r\033[K", nl=False, err=True)
+    return stopped
 
 
 def _stop_at_errors(named: tuple[str, ...]) -> None:
@@ -113,25 +119,14 @@ def _run(plan: Plan, jobs: int, folder: Path) -> Report:
     from fxrewrite.verify.report import Report
     from fxrewrite.verify.runner import begin
 
-    began, found, stopped = time.monotonic(), list["Finding"](), False
+    began, found = time.monotonic(), list["Finding"]()
     running = begin(plan, jobs)
-    try:
-        for one in running.findings:
-            found.append(_kept(one, folder))
-            _progress(len(found), running.total, found, began)
-    except KeyboardInterrupt:
-        stopped = True
-    if sys.stderr.isatty():
-        click.echo("\r\033[K", nl=False, err=True)
+
+    def told(done: int) -> str:
+        return f"{done} of {running.total} checks, {sum(f.outcome == 'failed' for f in found)} failed"
+
+    stopped = _collected(running.findings, lambda one: found.append(_kept(one, folder)), told)
     return Report(tuple(found), plan.profile, time.monotonic() - began, running.total, stopped, running.sources)
-
-
-def _progress(done: int, total: int, found: list[Finding], began: float) -> None:
-    """One line that is written over, on a terminal."""
-    if sys.stderr.isatty():
-        failed = sum(f.outcome == "failed" for f in found)
-        spent = time.monotonic() - began
-        click.echo(f"\r\033[K{done} of {total} checks, {failed} failed, {spent:.0f} s", nl=False, err=True)
 
 
 def _kept(found: Finding, folder: Path) -> Finding:

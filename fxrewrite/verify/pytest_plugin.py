@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fxrewrite.verify.profiles import PROFILES
+
 if TYPE_CHECKING:
     from fxrewrite.verify.findings import Finding
     from fxrewrite.verify.runner import Check
@@ -22,9 +24,7 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options, in a group of their own."""
     group = parser.getgroup("fxrewrite", "verification of .rw files")
-    profiles = ("quick", "ci", "deep")
-    group.addoption("--fxrewrite-profile", choices=profiles, default="quick", help="how much is tried (quick)")
-    group.addoption("--fxrewrite-device", default="cpu", help="where kernels run (cpu)")
+    group.addoption("--fxrewrite-profile", choices=list(PROFILES), default="quick", help="how much is tried (quick)")
     group.addoption("--fxrewrite-seed", type=int, default=0, help="of all inputs (0)")
     group.addoption("--fxrewrite-strict", action="store_true", help="what cannot be tried fails")
 
@@ -43,7 +43,7 @@ class RuleFile(pytest.File):
         from fxrewrite.verify.runner import Plan, make_checks
 
         option = self.config.option
-        plan = Plan((str(self.path),), option.fxrewrite_profile, option.fxrewrite_seed, device=option.fxrewrite_device)
+        plan = Plan((str(self.path),), option.fxrewrite_profile, option.fxrewrite_seed)
         try:
             checks = make_checks(plan)
         except RuleError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
@@ -38,7 +38,7 @@ from fxrewrite.verify.strategies import cases
 class Plan:
     """What to verify: packs, by name or path; a profile; `only`: parts of the names of checks. `seed` of all inputs.
 
-    `vocabulary`: the ops that every file sees, too. `device`: where kernels run.
+    `vocabulary`: the ops that every file sees, too.
     """
 
     packs: tuple[str, ...]
@@ -46,7 +46,6 @@ class Plan:
     seed: int = 0
     only: tuple[str, ...] = ()
     vocabulary: bool = False
-    device: str = "cpu"
 
 
 @frozen
@@ -81,7 +80,7 @@ def make_checks(plan: Plan) -> Checks:
     subjects = [evolve(c, facts=facts) if c.kind == "impl" else c for c in claims(program) if own(c)]
     listed = [check for claim in subjects for check in _of_claim(claim, profile, plan.seed)]
     listed += _of_properties(program, own, profile, plan.seed)
-    listed += _of_packs(program, own, profile, plan.seed)
+    listed += _of_packs(program, subjects, profile, plan.seed)
     wanted = [c for c in listed if not plan.only or any(part in c.name for part in plan.only)]
     return Checks(program, tuple(wanted))
 
@@ -172,11 +171,11 @@ def _of_claim(claim: Claim, profile: Profile, seed: int) -> Iterator[Check]:
             of_ranks = ranked_profile(profile, ranked.size)
             yield Check(f"equal, {ranked.label}", claim.name, partial(_equal, ranked, of_ranks, seed), claim.span)
     else:
-        yield Check("equal", claim.name, lambda: _equal(claim, profile, seed), claim.span)
+        yield Check("equal", claim.name, partial(_equal, claim, profile, seed), claim.span)
     if claim.kind == "rule":
-        yield Check("static", claim.name, lambda: static(claim), claim.span)
-        yield Check("fires", claim.name, lambda: fires(claim, profile), claim.span)
-        yield Check("perturbed", claim.name, lambda: perturbed(claim, profile), claim.span)
+        yield Check("static", claim.name, partial(static, claim), claim.span)
+        yield Check("fires", claim.name, partial(fires, claim, profile), claim.span)
+        yield Check("perturbed", claim.name, partial(perturbed, claim, profile), claim.span)
 
 
 def _equal(claim: Claim, profile: Profile, seed: int) -> Finding:
@@ -195,11 +194,11 @@ def _of_properties(program: Program, own: Callable[[Claim], bool], profile: Prof
     for declared in properties(program):
         claim = declared.claim
         if own(evolve(claim, span=claim.op.span)):
-            yield Check("property", declared.subject, lambda d=declared: _property(d, profile, seed), claim.op.span)
+            yield Check("property", declared.subject, partial(_property, declared, profile, seed), claim.op.span)
 
 
-def _of_packs(program: Program, own: Callable[[Claim], bool], profile: Profile, seed: int) -> Iterator[Check]:
-    for name in dict.fromkeys(c.op.name.partition(".")[0] for c in claims(program) if c.kind == "rule" and own(c)):
+def _of_packs(program: Program, subjects: Iterable[Claim], profile: Profile, seed: int) -> Iterator[Check]:
+    for name in dict.fromkeys(c.op.name.partition(".")[0] for c in subjects if c.kind == "rule"):
         if name in program.packs:
             yield Check(
                 "context", name, partial(in_context, program, name, profile, seed=seed), program.packs[name].span

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from random import Random
 
-from attrs import field, frozen
+from attrs import frozen
 
 from fxrewrite.lowering.config import load_program, make_config
+from fxrewrite.verify.graphs import quiet
 from fxrewrite.verify.mutation.equivalence import argued, arguments
 from fxrewrite.verify.mutation.mutant import KINDS, Mutant
 from fxrewrite.verify.mutation.subjects import Subject, Tried, Workshop, subjects, try_subject
@@ -26,7 +26,6 @@ class Running:
 
     total: int
     tried: Iterator[list[Tried]]
-    sources: dict[str, str] = field(factory=dict[str, str], repr=False)
 
 
 def begin_mutation(plan: Plan, jobs: int = 1, sample: int = 0) -> Running:
@@ -39,11 +38,10 @@ def begin_mutation(plan: Plan, jobs: int = 1, sample: int = 0) -> Running:
     most = EACH if sample else 0
     alone = jobs <= 1 or len(chosen) < jobs
     found = (_try(s, shop, plan, most) for s in chosen) if alone else _shared(plan, chosen, most, jobs)
-    return Running(len(chosen), found, shop.program.sources)
+    return Running(len(chosen), found)
 
 
 def _workshop(plan: Plan) -> Workshop:
-    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # mutants of wrong shapes are meant
     return Workshop(load_program(make_config(packs=plan.packs)), plan.seed)
 
 
@@ -70,7 +68,8 @@ def _sampled(found: list[Subject], seed: int, sample: int) -> list[Subject]:
 
 def _try(subject: Subject, shop: Workshop, plan: Plan, most: int) -> list[Tried]:
     known = arguments()
-    return [argued(t, known) for t in try_subject(subject, shop, _wanted(plan), most)]
+    with quiet():  # mutants of wrong shapes are meant
+        return [argued(t, known) for t in try_subject(subject, shop, _wanted(plan), most)]
 
 
 def _wanted(plan: Plan) -> Callable[[Mutant], bool]:
