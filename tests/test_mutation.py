@@ -17,12 +17,12 @@ from fxrewrite.dsl.core import Program
 from fxrewrite.verify.claims import rule_claim
 from fxrewrite.verify.mutation import faults
 from fxrewrite.verify.mutation.equivalence import argued, arguments, is_of, refuted
-from fxrewrite.verify.mutation.rebuild import nodes, replaced
 from fxrewrite.verify.mutation.report import Score, as_text, percent
 from fxrewrite.verify.mutation.rules import mutants_of_rule
 from fxrewrite.verify.mutation.score import begin_mutation
 from fxrewrite.verify.mutation.subjects import Subject, Tried, Workshop, mutants_of, subjects, try_subject
 from fxrewrite.verify.mutation.trying import SAME
+from fxrewrite.verify.rebuild import nodes, replaced
 from fxrewrite.verify.runner import Plan
 from fxrewrite.verify.straight import Step
 

@@ -21,10 +21,10 @@ from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.fires import fires
 from fxrewrite.verify.perturb import perturbed
 from fxrewrite.verify.profiles import CI, QUICK
+from fxrewrite.verify.rebuild import replaced
 from fxrewrite.verify.rewriting import pass_of
 from fxrewrite.verify.sites import Subject
 from fxrewrite.verify.static import static
-from fxrewrite.verify.written import replaced
 
 SHIPPED = ("norm_quant", "act_quant")
 

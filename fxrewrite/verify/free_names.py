@@ -28,7 +28,7 @@ from fxrewrite.dsl.core import (
     Result,
     Wild,
 )
-from fxrewrite.verify.mutation.rebuild import replaced
+from fxrewrite.verify.rebuild import replaced
 
 KINDS = {  # of parameters of primitives, as attributes
     "shape": "list", "order": "list", "dims": "list", "dim": "int", "start": "int", "stop": "int", "step": "int",

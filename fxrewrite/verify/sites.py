@@ -20,8 +20,9 @@ from fxrewrite.dsl.scalars import Env, holds
 from fxrewrite.verify.assign import Space, Starved
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.graphs import Recorder, trace
+from fxrewrite.verify.rebuild import replaced
 from fxrewrite.verify.settings import Setting, Wanted, plain
-from fxrewrite.verify.written import NoGraph, Spelling, Written, as_graphs, form_of, replaced, spelled
+from fxrewrite.verify.written import NoGraph, Spelling, Written, as_graphs, form_of, spelled
 
 AS_DEFINED = Spelling()
 WILD = {"shape": (-1,), "dim": 0, "start": 0, "step": 1}  # what stands for `_`

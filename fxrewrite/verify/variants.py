@@ -25,9 +25,10 @@ from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.verify.assign import Space, Starved
 from fxrewrite.verify.domains import values_of
 from fxrewrite.verify.edits import Expected
+from fxrewrite.verify.rebuild import replaced
 from fxrewrite.verify.settings import Setting, Wanted, plain
 from fxrewrite.verify.sites import AS_DEFINED, Site, Subject
-from fxrewrite.verify.written import RESULT, NoGraph, Spelling, replaced
+from fxrewrite.verify.written import RESULT, NoGraph, Spelling
 
 WIDER = {"bf16": "f32", "f16": "f32", "f32": "f64"}
 

@@ -124,28 +124,6 @@ def _formed(op: OpDef, form: Case) -> OpDef:
     return evolve(op, equations=(form,), ref=None)
 
 
-def replaced(x: Any, old: Any, new: Any, done: dict[int, Any] | None = None) -> Any:
-    """Terms with one part replaced, what is shared in them still shared."""
-    done = {id(old): new} if done is None else done
-    if id(x) not in done:
-        done[id(x)] = _rebuilt(x, old, new, done)
-    return done[id(x)]
-
-
-def _rebuilt(x: Any, old: Any, new: Any, done: dict[int, Any]) -> Any:
-    if isinstance(x, tuple):
-        parts = tuple(replaced(p, old, new, done) for p in x)
-        return x if all(a is b for a, b in zip(x, parts)) else parts
-    changed: dict[str, Any] = {}
-    for name in ("args", "params", "attrs", "call", "cases", "choices", "body", "kwargs", "value"):
-        part = getattr(x, name, None)
-        if isinstance(part, tuple) or hasattr(part, "__attrs_attrs__"):
-            other = replaced(part, old, new, done)
-            if other is not part:
-                changed[name] = other
-    return evolve(x, **changed) if changed else x
-
-
 class Written(Torch):
     """Primitives as torch runs them; calls of ours as such. Notes the term that each node comes from."""
 

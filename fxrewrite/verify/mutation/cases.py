@@ -11,9 +11,9 @@ from attrs import evolve
 from fxrewrite.dsl.core import Apply, Attribute, Case, OpDef, Program
 from fxrewrite.verify.mutation.mutant import Kind, Mutant
 from fxrewrite.verify.mutation.operators import LAYOUT, changes
-from fxrewrite.verify.mutation.rebuild import replaced, unreachable
 from fxrewrite.verify.mutation.rules import weaker
 from fxrewrite.verify.mutation.scalars import other_values, shown, shown_value
+from fxrewrite.verify.rebuild import replaced, unreachable
 
 
 def mutants_of_case(op: OpDef, case: Case, program: Program) -> Iterator[Mutant]:

@@ -15,8 +15,8 @@ from attrs import evolve, field, frozen
 from fxrewrite.dsl import core
 from fxrewrite.dsl.core import NO_DEFAULT, PRIMITIVES, Attribute, Call, Lit, OpDef, Prim, Program, Ref
 from fxrewrite.dsl.syntax import Span
-from fxrewrite.verify.mutation.rebuild import nodes
 from fxrewrite.verify.mutation.scalars import Scope, other_values, others, shown
+from fxrewrite.verify.rebuild import nodes
 
 # Another op of the same signature. Nothing has `fdiv` for `/`: run op by op, both are one IEEE division.
 SIBLINGS: dict[str, tuple[str, ...]] = {

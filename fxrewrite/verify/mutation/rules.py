@@ -14,8 +14,8 @@ from fxrewrite.dsl.core import NO_DEFAULT, Apply, DtypeVar, Lit, Program, Ref, R
 from fxrewrite.verify.free_names import free, with_call
 from fxrewrite.verify.mutation.mutant import Mutant
 from fxrewrite.verify.mutation.operators import changes
-from fxrewrite.verify.mutation.rebuild import replaced, unreachable
 from fxrewrite.verify.mutation.scalars import shown, shown_value
+from fxrewrite.verify.rebuild import replaced, unreachable
 
 
 def mutants_of_rule(rule: RuleDef, program: Program) -> Iterator[Mutant]:

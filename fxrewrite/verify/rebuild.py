@@ -8,6 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from fxrewrite.dsl import core
+from fxrewrite.dsl.check.terms import walk
 
 # What a node is made of. Types and places are not parts: they say about a term what the checker found out.
 PARTS: dict[type, tuple[str, ...]] = {
@@ -28,16 +29,7 @@ PARTS: dict[type, tuple[str, ...]] = {
 
 def nodes(whole: Any) -> Iterator[Any]:
     """Every node once, each before its parts."""
-    seen: set[int] = set()
-    waiting = [whole]
-    while waiting:
-        x = waiting.pop()
-        if isinstance(x, tuple):
-            waiting += reversed(x)
-        elif type(x) in PARTS and id(x) not in seen:
-            seen.add(id(x))
-            yield x
-            waiting += [getattr(x, part) for part in reversed(PARTS[type(x)])]
+    return (x for x in walk(whole) if type(x) in PARTS)
 
 
 def replaced(whole: Any, old: Any, new: Any) -> Any:
