@@ -126,7 +126,7 @@ def finding(check: Check) -> Finding:
     except Exception as error:  # noqa: BLE001  a fault of the verifier is told, and the other checks go on
         reason = f"the check raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         found = Finding(check.kind, check.subject, "not run", reason, span=check.span)
-    return evolve(found, seconds=perf_counter() - began)
+    return evolve(found, span=found.span or check.span, seconds=perf_counter() - began)
 
 
 def _shared(plan: Plan, count: int, jobs: int) -> Iterator[Finding]:
