@@ -15,6 +15,10 @@ from fxrewrite.lowering import fakes
 aten = torch.ops.aten
 
 
+def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+
+
 def facts(t: torch.Tensor) -> tuple[Any, ...]:
     return type(t), t.shape, t.stride(), t.dtype, t.device, t.storage_offset(), t.requires_grad, t.is_contiguous()
 
@@ -29,7 +33,7 @@ def test_a_view(dtype: torch.dtype, shape: tuple[int, ...], wanted: tuple[int, .
     made = fakes.view(x, wanted)
     assert made is not None
     assert facts(made) == facts(expected)
-    assert fakes.shares_memory(made, x)
+    assert shares_memory(made, x)
     assert fakes.metadata(made) == _extract_tensor_metadata(expected)
     assert made.fake_mode is mode  # type: ignore[attr-defined]
 
@@ -43,7 +47,7 @@ def test_a_new_one(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
         made = fakes.empty(mode, shape, strides, torch.float32, torch.device("cuda:0"))
     assert facts(made) == facts(expected)
     assert made.fake_mode is mode  # type: ignore[attr-defined]
-    assert not fakes.shares_memory(made, expected)
+    assert not shares_memory(made, expected)
     assert fakes.metadata(made) == _extract_tensor_metadata(expected)
 
 

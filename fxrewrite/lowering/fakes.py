@@ -40,11 +40,6 @@ def metadata(val: torch.Tensor) -> TensorMetadata:
     return _extract_tensor_metadata(val)
 
 
-def shares_memory(a: Any, b: Any) -> bool:
-    """Do two fake tensors lie in one memory?"""
-    return _is_plain(a) and _is_plain(b) and a.untyped_storage()._cdata == b.untyped_storage()._cdata
-
-
 def _is_plain(val: Any) -> bool:
     return (
         type(val) is FakeTensor and val.layout is torch.strided and not val.requires_grad and _are_fixed(val.shape)
