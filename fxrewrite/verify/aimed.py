@@ -19,7 +19,7 @@ from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify import inputs
 from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.shaped import Given
-from fxrewrite.verify.straight import Recording, Slot, Step, record
+from fxrewrite.verify.straight import Recording, Slot, Step, record_side
 
 TRIED = 4096  # pairs of a value and a tie
 HAIR = 2.0**-13  # how far off a tie, relatively
@@ -133,7 +133,7 @@ def aimed(claim: Claim, given: Given, seed: int) -> Given | None:
     if not any(is_element(o.type) for o in claim.op.operands):
         return None
     try:
-        recording = record(lambda a, xs: claim.expected(a, xs, given.attributes), given.operands)
+        recording = record_side(claim.expected, given.operands, given.attributes)
     except (NotThisCase, ValueError, RuntimeError, IndexError):  # what has no value here has no steps
         return None
     g = Generator().manual_seed(seed)

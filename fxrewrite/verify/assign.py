@@ -29,7 +29,7 @@ from fxrewrite.verify import domains
 from fxrewrite.verify.assignment import EMPTY, Assignment, zeros
 from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.relations import Item, Relation, Relations, Typed, Types
-from fxrewrite.verify.straight import record
+from fxrewrite.verify.straight import record_side
 from fxrewrite.verify.untyped import Completion, NoChoice, NoType
 from fxrewrite.verify.variables import Variable, bound_by_built_ins, is_untyped, variables_of
 
@@ -222,7 +222,7 @@ class _Search:
         if not self.space.is_tried:
             return True
         try:
-            record(lambda a, xs: claim.expected(a, xs, chosen.attributes), zeros(claim.op, chosen))
+            record_side(claim.expected, zeros(claim.op, chosen), chosen.attributes)
         except (NotThisCase, ValueError, RuntimeError, IndexError) as error:
             if isinstance(error, EvaluationError) and not self.space.is_runnable:
                 return True  # as far as it got it was right

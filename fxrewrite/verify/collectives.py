@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from fxrewrite.verify.claims import Claim
-from fxrewrite.verify.straight import Recording, Slot, record
+from fxrewrite.verify.straight import Recording, Slot, record_side
 from fxrewrite.verify.strategies import Given
 
 
 def collective_fault(claim: Claim, given: Given) -> str | None:
     """That no result of the first rank is made of what others have; None where one is. `claim`: over two ranks."""
-    recording = record(lambda a, xs: claim.expected(a, xs, given.attributes), given.operands)
+    recording = record_side(claim.expected, given.operands, given.attributes)
     first = [slot for name, slot in recording.program.outputs if "@0" in name]
     own = {id(x) for x in _leaves(given.operands)}
     first = [slot for name, slot in recording.program.outputs if "@0" in name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.findings import Counts, Finding
 from fxrewrite.verify.judge import NoMeaning, Verdict, judge
 from fxrewrite.verify.same import bits, same_values
-from fxrewrite.verify.straight import Recording, record
+from fxrewrite.verify.straight import Recording, record_side
 from fxrewrite.verify.strategies import Given
 
 PLAIN = 8  # cases, of several dtypes and attributes: sides that are the same steps on all of them are one definition
@@ -82,7 +83,7 @@ def attempt(claim: Claim, given: Given) -> Trial:
 def _recorded(side: Callable[..., Any], given: Given) -> Recording:
     """A side as steps."""
     try:
-        return record(lambda algebra, operands: side(algebra, operands, given.attributes), given.operands)
+        return record_side(side, given.operands, given.attributes)
     except EvaluationError as error:
         raise CannotTry(str(error)) from error
 
@@ -91,12 +92,9 @@ def compare(
     contract: Contract | None, reference: Recording, written: Mapping[str, Tensor]
 ) -> tuple[dict[str, str], dict[str, Verdict]]:
     """What is wrong with what was written, by output, and the verdicts where sets were asked."""
-    if contract is not None and contract.kind == "bitwise":
-        pairs = {n: _other_bytes(t, written[n]) for n, t in reference.results.items()}
-        return {n: said for n, said in pairs.items() if said}, {}
-    if contract is not None and contract.kind == "relaxed":
-        pairs = {n: _beyond(contract, t, written[n]) for n, t in reference.results.items()}
-        return {n: said for n, said in pairs.items() if said}, {}
+    if contract is not None and contract.kind in ("bitwise", "relaxed"):
+        differ = _other_bytes if contract.kind == "bitwise" else partial(_beyond, contract)
+        return {n: said for n, t in reference.results.items() if (said := differ(t, written[n]))}, {}
     try:
         verdicts = judge(reference.program, reference.inputs, written)
     except NoMeaning as error:

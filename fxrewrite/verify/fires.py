@@ -18,7 +18,7 @@ from fxrewrite.verify.ranked import is_ranked
 from fxrewrite.verify.rewriting import Rewriting, pass_of, rewritten, shown, why_not, why_off
 from fxrewrite.verify.same import retyped, wrong_metadata
 from fxrewrite.verify.sites import Site, Subject
-from fxrewrite.verify.straight import record
+from fxrewrite.verify.straight import record_side
 from fxrewrite.verify.written import NoGraph, Spelling, spellings
 
 OF_A_GRAPH = ("fresh", "donated", "written", "replicated")
@@ -109,7 +109,7 @@ def admitted(claim: Claim, site: Site, done: Rewriting) -> str | None:
     found = retyped(done.before, done.after) or (None if done.graph is None else wrong_metadata(done.graph))
     if found is not None:
         return found
-    reference = record(lambda a, xs: claim.expected(a, xs, setting.assignment.attributes), setting.operands)
+    reference = record_side(claim.expected, setting.operands, setting.assignment.attributes)
     if not reference.results or len(reference.results) > len(done.after):
         return done.fault
     for outputs in (done.before, done.after):

@@ -56,6 +56,13 @@ def _outward(lows: list[tuple[Tensor, Tensor]], highs: list[tuple[Tensor, Tensor
     return low, highest([torch.where(e > 0, above(x), x) for x, e in highs])
 
 
+def _of_points(value: Tensor, error: Tensor, nan: Tensor | None) -> Set:
+    """The result of a step on points, with the error of its float64 rounding: one tensor where there is none."""
+    if not bool(error.any()):
+        return hull(value, value, nan)
+    return hull(*_outward([(value, error)], [(value, error)]), nan)
+
+
 def is_single(x: Set) -> Tensor:
     """Where a set is one number."""
     return x.lo == x.hi
@@ -68,10 +75,7 @@ def add(a: Set, b: Set) -> Set:
     """a + b."""
     nan = either(a.nan, b.nan)
     if a.lo is a.hi and b.lo is b.hi:
-        total, error = two_sum(a.lo, b.lo)
-        if not bool(error.any()):
-            return hull(total, total, nan)
-        return hull(*_outward([(total, error)], [(total, error)]), nan)
+        return _of_points(*two_sum(a.lo, b.lo), nan)
     lo, hi = _outward([two_sum(a.lo, b.lo)], [two_sum(a.hi, b.hi)])
     if not bool((lo.isfinite() & hi.isfinite()).all()):
         lo, hi, nan = _infinities(a, b, lo, hi, nan)
@@ -107,10 +111,7 @@ def multiply(a: Set, b: Set) -> Set:
     """a * b."""
     nan = either(a.nan, b.nan)
     if a.lo is a.hi and b.lo is b.hi:
-        product, error = two_mul(a.lo, b.lo)
-        if not bool(error.any()):
-            return hull(product, product, nan)
-        return hull(*_outward([(product, error)], [(product, error)]), nan)
+        return _of_points(*two_mul(a.lo, b.lo), nan)
     products = [two_mul(x, y) for x in ends_of(a) for y in ends_of(b)]
     lows, highs = products, products
     if any(bool(p.isnan().any()) for p, _ in products):  # 0 * inf: no bound of the numbers among the products

@@ -249,6 +249,13 @@ def record(definition: Callable[[Recorder, Sequence[Any]], Mapping[str, Any]], o
     return Recording(Straight(inputs, tuple(recorder.steps), tuple(named)), tuple(recorder.inputs), recorder.values)
 
 
+def record_side(
+    side: Callable[..., Mapping[str, Any]], operands: Sequence[Any], attributes: Mapping[str, Any]
+) -> Recording:
+    """The steps of a side of a claim (`expected` or `claimed`). Raises what the side raises."""
+    return record(lambda algebra, given: side(algebra, given, attributes), operands)
+
+
 @frozen(eq=False)
 class Recording:
     """A program, its inputs, and what each slot held when it was run op by op."""

@@ -25,7 +25,7 @@ from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.layouts import LAYOUTS
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.shaped import EVERY, Given, Shaped, filled, shaped
-from fxrewrite.verify.straight import record
+from fxrewrite.verify.straight import record_side
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -197,7 +197,7 @@ def acceptance(claim: Claim, made: Iterable[Given]) -> Acceptance:
     for given in made:
         tried += 1
         try:
-            record(lambda a, xs, at=given.attributes: claim.expected(a, xs, at), given.operands)
+            record_side(claim.expected, given.operands, given.attributes)
         except (NotThisCase, ValueError, RuntimeError, IndexError) as error:
             refused[str(error).splitlines()[0]] += 1
     return Acceptance(tried, tried - sum(refused.values()), refused)

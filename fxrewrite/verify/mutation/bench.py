@@ -14,7 +14,7 @@ from fxrewrite.verify.equal import CannotTry, compare
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.ranked import is_ranked, ranked_claims
 from fxrewrite.verify.same import same_values
-from fxrewrite.verify.straight import Recorder, Recording, Slot, Step, Straight, record
+from fxrewrite.verify.straight import Recorder, Recording, Slot, Step, Straight, record_side
 from fxrewrite.verify.strategies import Given, Starved, cases
 
 RANKS = (2, 4)  # over how many a claim about ranks is tried
@@ -101,7 +101,7 @@ def benches(claim: Claim, profile: Profile, seed: int) -> list[Bench]:
 def recorded(side: Side, given: Given) -> Recording | str:
     """A side of a claim as steps, or why it has no value. Raises NotThisCase."""
     try:
-        return record(lambda algebra, operands: side(algebra, operands, given.attributes), given.operands)
+        return record_side(side, given.operands, given.attributes)
     except NotThisCase as error:
         return f"not this case: {error}"
     except (EvaluationError, *REFUSED) as error:
