@@ -10,24 +10,20 @@ import torch
 from torch import Tensor
 
 from fxrewrite.dsl import registered, scalars
-from fxrewrite.dsl.check.terms import calls_of, walk
+from fxrewrite.dsl.check.terms import calls_of
 from fxrewrite.dsl.core import (
     NO_DEFAULT,
     Attribute,
-    Call,
     Dtype,
     DtypeVar,
     OpDef,
     OperandInfo,
-    Prim,
     Program,
     Ref,
-    TorchCall,
 )
 from fxrewrite.dsl.dims import Star, names
 from fxrewrite.dsl.scalars import Env
 from fxrewrite.lowering.eager import DTYPES
-from fxrewrite.patterns.writers import NOT_WRITTEN
 
 ROWS, WIDTH, GROUP = 5, 128, 64
 
@@ -72,18 +68,6 @@ def attribute_values(op: OpDef, a: Attribute) -> tuple[Any, ...]:
         found = (False, True) if a.type == "bool" else ()
     default = () if a.default is NO_DEFAULT else (a.default,)
     return tuple(dict.fromkeys((*default, *found)))
-
-
-def is_written(program: Program, op: OpDef) -> bool:
-    """Can its definition be written into a graph? Not where it holds a torch op, or a primitive without a writer."""
-    if not has_meaning(program, op) or not op.equations or op.effects:
-        return False
-    for x in walk(tuple(e.outputs for e in op.equations)):
-        if isinstance(x, TorchCall) or (isinstance(x, Prim) and x.op in NOT_WRITTEN):
-            return False
-        if isinstance(x, Call) and not is_written(program, program.ops[x.op]):
-            return False
-    return True
 
 
 def layouts_of(op: OpDef, a: Attribute) -> tuple[str, ...]:

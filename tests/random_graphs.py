@@ -23,15 +23,10 @@ import sympy
 import torch
 from attrs import define, field
 from torch import Tensor, nn
-from torch._dispatch.python import enable_python_dispatcher
-from torch._dynamo.source import ConstantSource
 from torch._functorch.aot_autograd import aot_export_module
 from torch._inductor.decomposition import select_decomp_table
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
@@ -42,6 +37,8 @@ from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
 from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.patterns.events import record
+from fxrewrite.verify import context
+from fxrewrite.verify.context import NotCaptured
 from fxrewrite.verify.programs import OTHER_ROWS, Program, shrunk, tensor
 from graph_checks import assert_same, check_metadata, written_nodes
 from random_chains import program_of
@@ -84,10 +81,6 @@ def the_pass(provider: str) -> RewritePass:
 
 
 aten = torch.ops.aten
-
-
-class NotCaptured(Exception):
-    """The program is none, or torch cannot capture it."""
 
 
 @define
@@ -163,22 +156,9 @@ def _aot(fn: Callable[..., Any], args: Sequence[Tensor]) -> GraphModule:
 
 def _dynamic(fn: Callable[..., Any], args: Sequence[Tensor]) -> GraphModule:
     """The first of two or more axes of every input is free."""
-    with FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()) as mode:
-        fakes = [
-            mode.from_tensor(a, symbolic_context=_free_rows(a), source=ConstantSource(f"x{i}"))
-            for i, a in enumerate(args)
-        ]
-        with torch.no_grad(), enable_python_dispatcher():
-            gm: Any = make_fx(functionalize(fn, remove="mutations"), decomposition_table=select_decomp_table())(*fakes)
-    gm.graph.eliminate_dead_code()
-    gm.recompile()
+    gm = context.captured(fn, args, "dynamic")
     gm.meta[INPUTS] = tuple(args)
     return gm
-
-
-def _free_rows(a: Tensor) -> StatelessSymbolicContext[Any, Any]:
-    free = [DimDynamic.DYNAMIC if i == 0 and a.ndim > 1 else DimDynamic.STATIC for i in range(a.ndim)]
-    return StatelessSymbolicContext(dynamic_sizes=free)
 
 
 # ---- the property

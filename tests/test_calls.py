@@ -18,8 +18,9 @@ from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
 from fxrewrite.lowering.library import op_for
 from fxrewrite.patterns.events import record
+from fxrewrite.verify.written import is_written
 from graph_checks import PACKS, assert_same, check_metadata, rewrite_checked, rewrite_pass, targets
-from op_samples import dtypes_of, is_written, operands, plain_attributes
+from op_samples import dtypes_of, operands, plain_attributes
 
 PROGRAM = ops.shipped_program()
 EPS = 1e-6

@@ -22,8 +22,8 @@ from fxrewrite.dsl.core import NO_DEFAULT, Attribute, Dtype, DtypeVar, OperandIn
 from fxrewrite.dsl.dims import Star
 from fxrewrite.dsl.evaluate import bind, evaluate_terms
 from fxrewrite.lowering.eager import DTYPES, Torch
+from fxrewrite.verify.written import is_written
 from graph_checks import rewrite_checked, rewrite_pass
-from op_samples import is_written
 
 PROGRAM: Program = rewrite_pass().engine.program
 ACTIVE = {r.full_name: r for r in rewrite_pass().engine.active.values()}

@@ -23,8 +23,9 @@ from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.values import Table
 from fxrewrite.patterns.writers import CORE, INDUCTOR, TRAINING, Dialect
 from fxrewrite.verify.same import counted_strides, difference
+from fxrewrite.verify.written import is_written
 from graph_checks import check_metadata
-from op_samples import attribute_sets, dtypes_of, is_written, operands, plain_attributes
+from op_samples import attribute_sets, dtypes_of, operands, plain_attributes
 
 PROGRAM = ops.shipped_program()
 DIALECTS = [INDUCTOR, CORE, TRAINING]
