@@ -16,6 +16,7 @@ from attrs import define, field, frozen
 from fxrewrite.dsl import core, dims, scalars
 from fxrewrite.dsl.binding import EvaluationError, bind_operands, fill_attributes, is_element
 from fxrewrite.dsl.check.problem import closest
+from fxrewrite.dsl.check.terms import children
 from fxrewrite.dsl.core import Apply, Case, Dtype, OpDef, Prim, Program, TensorType
 from fxrewrite.dsl.deep import deep_terms
 from fxrewrite.dsl.dims import Dim
@@ -339,20 +340,6 @@ def _each(term: core.Each, bindings: Bindings) -> list[Any]:
     return out
 
 
-PARTS = (
-    "args",
-    "params",
-    "attrs",
-    "call",
-    "cases",
-    "choices",
-    "body",
-    "kwargs",
-    "value",
-    "dim",
-)  # of terms and scalars
-
-
 def _depends(x: Any, lists: frozenset[str], found: dict[int, Any]) -> bool:
     """Does `x` read an element of one of the lists? The answer for every part of it goes into `found`, by identity."""
     if isinstance(x, core.Operand):
@@ -362,8 +349,7 @@ def _depends(x: Any, lists: frozenset[str], found: dict[int, Any]) -> bool:
     if isinstance(x, tuple):
         return _any_depends(cast("tuple[Any, ...]", x), lists, found)
     if id(x) not in found:
-        parts = [getattr(x, n, ()) for n in PARTS]
-        found[id(x)] = _any_depends((p for p in parts if not isinstance(p, str | int | float | None)), lists, found)
+        found[id(x)] = _any_depends(children(x), lists, found)
     return found[id(x)]
 
 
