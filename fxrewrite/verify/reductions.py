@@ -153,16 +153,19 @@ def variance(x: Set, dims: tuple[int, ...], keepdim: bool, slack: Slack) -> Set:
         lo = (exact.sqrt() - apart).clamp(min=0.0) ** 2
         hi = (exact.sqrt() + apart) ** 2
         spread = spread + 2 * radius.mean(over, keepdim=keepdim)
-    count = slack.terms(n) * UNIT
-    far = (count + 2 * UNIT) * size  # of the mean from the exact one
-    error = (
-        (count + 6 * UNIT) * hi + far * far + 2 * UNIT * size * spread + LEAST_BIT if n > 1 else torch.zeros_like(hi)
-    )
+    error = _error_of_variance(hi, size, spread, slack.terms(n)) if n > 1 else torch.zeros_like(hi)
     nan = None if x.nan is None else x.nan.expand(x.shape).sum(over, keepdim=keepdim) > 0
     lo, hi = (lo - error).clamp(min=0.0), hi + error
     found = hull(*_undefined(x, lo, hi, over, keepdim), nan)
     beyond = (n * found.hi > F32_TOP) | (size * n > F32_TOP)
     return _set_free(found, beyond & ~found.lo.isnan())
+
+
+def _error_of_variance(most: Tensor, size: Tensor, spread: Tensor, count: float) -> Tensor:
+    """How far a variance of at most `most` may be off. `size`: the mean of |x|; `spread`: that of |x - mean|; `count`:
+    c(n)."""
+    far = (count + 2) * UNIT * size  # of the mean from the exact one
+    return (count + 6) * UNIT * most + far * far + 2 * UNIT * size * spread + LEAST_BIT
 
 
 def _undefined(x: Set, lo: Tensor, hi: Tensor, over: tuple[int, ...], keepdim: bool) -> tuple[Tensor, Tensor]:
