@@ -20,15 +20,20 @@ def check_bound(named: Sequence[str], modules: Iterable[str], everything: bool) 
     `modules` are imported before: they register ops. Notes are on the files that are named; with `everything`, on the
     whole vocabulary too. Raises click.UsageError where a module cannot be imported.
     """
+    imported(modules)
+    program, found = packs.check_packs(named, Running())
+    mine = {s.name for s in sources.named(named)}
+    vocabulary = {s.name for s in sources.vocabulary_sources() if everything or _is_among(s.name, named)}
+    return program, [d for d in found if d.severity != "note" or d.span.file in mine | vocabulary]
+
+
+def imported(modules: Iterable[str]) -> None:
+    """Import what registers ops. Raises click.UsageError where a module cannot be imported."""
     for module in modules:
         try:
             import_module(module)
         except Exception as error:
             raise click.UsageError(f"cannot import {module}: {error}") from error
-    program, found = packs.check_packs(named, Running())
-    mine = {s.name for s in sources.named(named)}
-    vocabulary = {s.name for s in sources.vocabulary_sources() if everything or _is_among(s.name, named)}
-    return program, [d for d in found if d.severity != "note" or d.span.file in mine | vocabulary]
 
 
 def _is_among(name: str, named: Iterable[str]) -> bool:

@@ -41,12 +41,17 @@ FOLDER = ".fxrewrite/counterexamples"
 @click.option("--json", "how", flag_value="json", help="The same as --format json.")
 @click.option("--all", "everything", is_flag=True, help="List what passed, too.")
 @click.option("--counterexamples", type=click.Path(file_okay=False), default=FOLDER, help="Where scripts go.")
+@click.option("--device", default="cpu", metavar="DEVICE", help="Where what is under test runs: cpu, cuda.")
+@click.option(
+    "--import", "modules", multiple=True, metavar="MODULE", help="Import MODULE, which registers ops or kernels."
+)
 @click.option("--mutate", is_flag=True, help="Break what is verified on purpose, and say which checks see it.")
 @click.option("--sample", default=0, metavar="N", help="With --mutate: about N mutants, spread; 0 is all.")
 @click.option("--replay", type=click.Path(dir_okay=False), metavar="FILE", help="Try a counterexample again.")
 def command(
     packs: tuple[str, ...], profile: str, only: tuple[str, ...], seed: int, strict: bool, jobs: int, how: str,
-    everything: bool, counterexamples: str, mutate: bool, sample: int, replay: str | None,
+    everything: bool, counterexamples: str, device: str, modules: tuple[str, ...], mutate: bool, sample: int,
+    replay: str | None,
 ) -> None:  # fmt: skip
     """Verify PACKS: .rw files, folders of them, or names of shipped packs. Without PACKS, all shipped packs.
 
@@ -54,6 +59,11 @@ def command(
     """
     named = tuple(map(str, expanded(packs, shipped()) or list(shipped())))
     _stop_at_errors(named)
+    if modules:
+        from fxrewrite.cli.bind import imported
+
+        imported(modules)
+    _stop_without(device)
     if replay is not None:
         from fxrewrite.verify.replay import replayed
 
@@ -63,7 +73,7 @@ def command(
     from fxrewrite.verify.report import formatted
     from fxrewrite.verify.runner import Plan
 
-    plan, jobs = Plan(named, profile, seed, only, vocabulary=not packs), jobs or os.cpu_count() or 1
+    plan, jobs = Plan(named, profile, seed, only, not packs, device, modules), jobs or os.cpu_count() or 1
     if mutate:
         sys.exit(_mutate(plan, jobs, sample, how))
     report = _run(plan, jobs, Path(counterexamples))
@@ -112,6 +122,16 @@ def _stop_at_errors(named: tuple[str, ...]) -> None:
     if errors:
         click.echo("\n\n".join(d.render(program.sources) for d in errors), err=True)
         sys.exit(MISUSE if any(d.code in ABSENT for d in errors) else FINDINGS)
+
+
+def _stop_without(device: str) -> None:
+    from fxrewrite.verify.device import NoDevice, existing_device
+
+    try:
+        existing_device(device)
+    except NoDevice as error:
+        click.echo(error.rendered(), err=True)
+        sys.exit(MISUSE)
 
 
 def _run(plan: Plan, jobs: int, folder: Path) -> Report:

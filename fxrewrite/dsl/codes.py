@@ -102,4 +102,5 @@ TITLES: dict[str, str] = {
     "RW605": "a graph that is another function after the rewrite",
     "RW606": "sides that differ in dtype, shape or strides",
     "RW610": "not proved here",
+    "RW611": "a device that is not here",
 }

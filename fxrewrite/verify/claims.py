@@ -14,6 +14,7 @@ from attrs import field, frozen
 from fxrewrite.dsl.core import UNKNOWN, Case, Contract, OpDef, Program, ResultInfo, RuleDef
 from fxrewrite.dsl.evaluate import Algebra, Bindings, EvaluationError, bind, case_holds, evaluate_bound, evaluate_terms
 from fxrewrite.dsl.syntax import Span
+from fxrewrite.lowering.eager import Torch
 from fxrewrite.verify.free_names import as_bound, free, opened, without_wilds
 
 
@@ -25,8 +26,9 @@ class NotThisCase(Exception):
 class Claim:
     """`candidate` stands for `reference`.
 
-    `kind`: rule, form or impl. `name`: `pack.rule`, `op/form`. `op`: the signature from which inputs are made.
-    `reference` None: the definition of `op`. `facts`: `sm`, `rocm`, `world`, where they are known.
+    `kind`: rule, form, impl or kernel. `name`: `pack.rule`, `op/form`. `op`: the signature from which inputs are made.
+    `reference` None: the definition of `op`. `facts`: `sm`, `rocm`, `world`, where they are known. `device`: where the
+    candidate runs.
     """
 
     kind: str
@@ -38,6 +40,11 @@ class Claim:
     contract: Contract | None = None
     span: Span | None = None
     facts: Mapping[str, Any] = field(factory=dict[str, Any])
+    device: str = "cpu"
+
+    def tensors(self) -> Torch:
+        """The algebra of tensors that the candidate is run in."""
+        return Torch()
 
     def expected(self, algebra: Algebra, operands: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
         """The results by the reference. Raises NotThisCase, or EvaluationError where it has no value here."""

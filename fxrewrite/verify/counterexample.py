@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fxrewrite.dsl.core import Dtype
 from fxrewrite.patterns.groups import Group
+from fxrewrite.verify.device import CPU
 from fxrewrite.verify.equal import Failure
 from fxrewrite.verify.spelling import function, helpers, tensor
 from fxrewrite.verify.strategies import Given
@@ -37,7 +38,7 @@ from __future__ import annotations
 import base64
 
 import torch
-
+{imports}
 nan, inf = float("nan"), float("inf")
 
 {helpers}
@@ -58,7 +59,7 @@ ADMITTED = {admitted}
 
 
 def test_{name}():
-    want, got = reference(*inputs()), candidate(*inputs())
+    want, got = reference(*inputs()), {candidate_call}
     for name in want:
         a, b = want[name], got[name]
         assert (a.dtype, a.shape) == (b.dtype, b.shape), f"{{name}} is {{b.dtype}} {{b.shape}}"
@@ -76,12 +77,27 @@ if __name__ == "__main__":
 '''
 
 
-def script(failure: Failure, sources: dict[str, str]) -> str:
-    """The file of a counterexample."""
+ON_DEVICE = '''
+def on_device(run, given, device={device!r}):
+    """What `run` gives on the device, its inputs there in the strides that they have here."""
+    def moved(x):
+        memory = torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage()).to(device)
+        empty = torch.empty(0, dtype=x.dtype, device=device)
+        return empty.set_(memory.untyped_storage(), x.storage_offset(), x.shape, x.stride())
+
+    with torch.device(device):
+        return {{name: y.cpu() for name, y in run(*map(moved, given)).items()}}
+
+'''
+
+
+def script(failure: Failure, sources: dict[str, str], modules: Sequence[str] = ()) -> str:
+    """The file of a counterexample. `modules` register the ops that it calls."""
     claim, trial = failure.claim, failure.trial
     reference, candidate = trial.reference.program, trial.candidate.program
     span = claim.span
     text = _lines(sources.get(span.file, ""), span.line, span.end_line) if span else ""
+    on_device = "" if claim.device == CPU else ON_DEVICE.format(device=claim.device)
     shapes = [f"x{i}: {t.dtype} {tuple(t.shape)}" for i, t in enumerate(trial.reference.inputs)]
     meta = {
         "subject": claim.name,
@@ -89,13 +105,16 @@ def script(failure: Failure, sources: dict[str, str]) -> str:
         "attributes": {k: _json(v) for k, v in trial.given.attributes.items()},
         "operands": _numbered(trial.given.operands, {}),
         "label": trial.given.label,
+        "device": claim.device,
     }
     admitted = {n: (v.index, v.lo, v.hi) for n, v in trial.verdicts.items() if not v.ok and v.index is not None}
     return TEMPLATE.format(
         title=f"{claim.name}: {failure.reason}".replace('"""', "'''"),
         text=(f"{span.file}:{span.line}\n{text}" if span else claim.name).replace("\\", "\\\\"),
         facts="\n".join([f"case: {trial.given.label}", *shapes, f"torch {torch.__version__}", ""]),
-        mark=MARK, meta=json.dumps(meta), helpers=_block(helpers((reference, candidate))),
+        mark=MARK, meta=json.dumps(meta), helpers=_block(helpers((reference, candidate)) + on_device),
+        imports="".join(f"import {m}\n" for m in modules),
+        candidate_call="on_device(candidate, inputs())" if on_device else "candidate(*inputs())",
         inputs="\n".join(f"        {tensor(t)}," for t in trial.reference.inputs),
         reference=function("reference", reference), candidate=function("candidate", candidate),
         admitted=repr(admitted), name=re.sub(r"\W+", "_", claim.name),
@@ -152,11 +171,12 @@ class NoCounterexample(Exception):
 
 @frozen
 class Kept:
-    """What a file holds: the claim by kind and name, and a case of it."""
+    """What a file holds: the claim by kind and name, a case of it, and the device that it failed on."""
 
     kind: str
     subject: str
     given: Given
+    device: str = CPU
 
 
 def read(path: Path) -> Kept:
@@ -171,8 +191,7 @@ def read(path: Path) -> Kept:
         exec(compile(text, str(path), "exec"), module)
         inputs = module["inputs"]()
         attributes = {k: _value(v) for k, v in meta["attributes"].items()}
-        return Kept(
-            meta["kind"], meta["subject"], Given(_operands(meta["operands"], inputs), attributes, meta["label"])
-        )
+        given = Given(_operands(meta["operands"], inputs), attributes, meta["label"])
+        return Kept(meta["kind"], meta["subject"], given, meta.get("device", CPU))
     except Exception as error:
         raise NoCounterexample(f"{path} cannot be read: {error}") from error

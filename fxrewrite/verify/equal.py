@@ -7,12 +7,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 
 from fxrewrite.dsl.core import Contract
 from fxrewrite.dsl.evaluate import EvaluationError
+from fxrewrite.lowering.eager import Torch
 from fxrewrite.verify.claims import Claim, NotThisCase
+from fxrewrite.verify.device import CPU, Beside, brought_back, placed_on
 from fxrewrite.verify.findings import Counts, Finding
 from fxrewrite.verify.judge import NoMeaning, Verdict, judge
 from fxrewrite.verify.same import bits, same_values
@@ -21,7 +23,7 @@ from fxrewrite.verify.strategies import Given
 
 PLAIN = 8  # cases, of several dtypes and attributes: sides that are the same steps on all of them are one definition
 TORCH_ERRORS = (RuntimeError, IndexError, TypeError, ValueError)
-CHECKS = {"rule": "equal", "form": "form", "impl": "provider"}  # by the kind of a claim
+CHECKS = {"rule": "equal", "form": "form", "impl": "provider", "kernel": "provider"}  # by the kind of a claim
 
 
 class CannotTry(Exception):
@@ -59,46 +61,59 @@ class Failure:
 
 
 def attempt(claim: Claim, given: Given) -> Trial:
-    """Run both sides and judge. Raises NotThisCase where the claim is not for these operands, CannotTry, and Raises."""
+    """Run both sides and judge. Raises NotThisCase where the claim is not for these operands, CannotTry, and Raises.
+
+    The candidate runs on the device of the claim. There, nothing is trivial: one definition, run op by op on two
+    devices, is two computations.
+    """
+    here = claim.device == CPU
+    there = given if here else evolve(given, operands=placed_on(given.operands, claim.device))
     try:
-        reference = _recorded(claim.expected, given)
+        reference = _recorded(claim.expected, given, None if here else Beside(claim.device))
     except TORCH_ERRORS as error:  # the largest of no elements, say
         raise NotThisCase(str(error)) from error
     try:
-        candidate = _recorded(claim.claimed, given)
+        candidate = _recorded(claim.claimed, there, claim.tensors())
+        written = candidate.results if here else brought_back(candidate.results)
     except TORCH_ERRORS as error:
         if claim.kind == "form":  # no graph holds what torch refuses
             raise NotThisCase(str(error)) from error
         raise Raises(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
     r, c = reference.program, candidate.program
-    if (r.steps, r.outputs) == (c.steps, c.outputs) and not any(s.opaque for s in r.steps):
+    if here and (r.steps, r.outputs) == (c.steps, c.outputs) and not any(s.opaque for s in r.steps):
         return Trial(given, reference, candidate, True)
-    wrong, verdicts = compare(claim.contract, reference, candidate.results)
+    alike = None if here else lambda: brought_back(_recorded(claim.expected, there).results)
+    wrong, verdicts = compare(claim.contract, reference, written, alike)
     alone = [s.op for s in r.steps if s.opaque and s.op not in {t.op for t in c.steps}]
     if wrong and alone:
         raise CannotTry(f"the sides differ, and `{alone[0]}` is a function whose rounding is not declared")
     return Trial(given, reference, candidate, False, wrong, verdicts)
 
 
-def _recorded(side: Callable[..., Any], given: Given) -> Recording:
+def _recorded(side: Callable[..., Any], given: Given, tensors: Torch | None = None) -> Recording:
     """A side as steps."""
     try:
-        return record_side(side, given.operands, given.attributes)
+        return record_side(side, given.operands, given.attributes, tensors)
     except EvaluationError as error:
         raise CannotTry(str(error)) from error
 
 
 def compare(
-    contract: Contract | None, reference: Recording, written: Mapping[str, Tensor]
+    contract: Contract | None,
+    reference: Recording,
+    written: Mapping[str, Tensor],
+    alike: Callable[[], Mapping[str, Tensor]] | None = None,
 ) -> tuple[dict[str, str], dict[str, Verdict]]:
-    """What is wrong with what was written, by output, and the verdicts where sets were asked."""
+    """What is wrong with what was written, by output, and the verdicts where sets were asked. Without sets it is held
+    against the results of the reference; `alike`: as the device gives them on which it was written."""
+    alike = alike or (lambda: reference.results)
     if contract is not None and contract.kind in ("bitwise", "relaxed"):
         differ = _other_bytes if contract.kind == "bitwise" else partial(_beyond, contract)
-        return {n: said for n, t in reference.results.items() if (said := differ(t, written[n]))}, {}
+        return {n: said for n, t in alike().items() if (said := differ(t, written[n]))}, {}
     try:
         verdicts = judge(reference.program, reference.inputs, written)
     except NoMeaning as error:
-        if all(same_values(t, written[n]) for n, t in reference.results.items()):
+        if all(same_values(t, written[n]) for n, t in alike().items()):
             return {}, {}
         raise CannotTry(f"the sides differ, and what may differ cannot be told: {error}") from error
     return {n: str(v) for n, v in verdicts.items() if not v.ok}, verdicts

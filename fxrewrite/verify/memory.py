@@ -44,9 +44,9 @@ class Guarded:
         steps = x.stride() if buffer is not None else _strides(x, strides)
         extent = sum((n - 1) * s for n, s in zip(x.shape, steps)) + 1 if x.numel() else 0
         size = x.element_size()
-        memory = torch.full(((extent + 2 * GUARD) * size,), 0xA5, dtype=torch.uint8)
+        memory = torch.full(((extent + 2 * GUARD) * size,), 0xA5, dtype=torch.uint8, device=x.device)
         tensor = memory.view(x.dtype).as_strided(x.shape, steps, GUARD)
-        inside = torch.zeros(extent + 2 * GUARD, dtype=torch.bool)
+        inside = torch.zeros(extent + 2 * GUARD, dtype=torch.bool, device=x.device)
         if buffer is None:
             inside.as_strided(x.shape, steps, GUARD).fill_(True)
             tensor.copy_(x)

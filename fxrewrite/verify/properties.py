@@ -18,9 +18,10 @@ from torch import Generator, Tensor
 from fxrewrite.dsl.check.terms import walk
 from fxrewrite.dsl.core import Case, OpDef, Program, TorchCall
 from fxrewrite.dsl.evaluate import EvaluationError
-from fxrewrite.lowering.eager import Torch, torch_op
+from fxrewrite.lowering.eager import torch_op
 from fxrewrite.verify.claims import Claim, NotThisCase, case_claim
 from fxrewrite.verify.collectives import collective_fault
+from fxrewrite.verify.device import brought_back, placed_on
 from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.memory import Watched
 from fxrewrite.verify.profiles import Profile
@@ -142,7 +143,8 @@ def _fault(declared: Declared, given: Given, seed: int) -> str | None:
         return collective_fault(declared.claim, given)
     if declared.kind == "memory":
         watched = Watched()
-        declared.claim.claimed(watched, given.operands, given.attributes)
+        placed = placed_on(given.operands, declared.claim.device)
+        declared.claim.claimed(watched, placed, given.attributes)
         return next(iter(watched.faults), None)
     running = _Running(declared, given)
     op, generator = declared.claim.op, Generator().manual_seed(seed)
@@ -182,7 +184,8 @@ class _Running:
         claim = self.declared.claim
         if self.declared.provider is not None:
             self.is_exact = False
-            return _flat(claim.claimed(Torch(), operands, self.given.attributes))
+            placed = placed_on(list(operands), claim.device)
+            return _flat(brought_back(claim.claimed(claim.tensors(), placed, self.given.attributes)))
         algebra = Steady()
         results = claim.expected(algebra, operands, self.given.attributes)
         self.is_exact = not algebra.opaque

@@ -26,6 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fxrewrite", "verification of .rw files")
     group.addoption("--fxrewrite-profile", choices=list(PROFILES), default="quick", help="how much is tried (quick)")
     group.addoption("--fxrewrite-seed", type=int, default=0, help="of all inputs (0)")
+    group.addoption("--fxrewrite-device", default="cpu", metavar="DEVICE", help="where what is under test runs (cpu)")
+    group.addoption(
+        "--fxrewrite-import", action="append", default=[], metavar="MODULE", help="imported first: it registers ops"
+    )
     group.addoption("--fxrewrite-strict", action="store_true", help="what cannot be tried fails")
 
 
@@ -40,14 +44,20 @@ class RuleFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """One item a check; a file that `check` refuses fails with its diagnostics."""
         from fxrewrite.dsl.diagnostics import RuleError
+        from fxrewrite.verify.device import NoDevice
         from fxrewrite.verify.runner import Plan, make_checks
 
         option = self.config.option
-        plan = Plan((str(self.path),), option.fxrewrite_profile, option.fxrewrite_seed)
+        plan = Plan(
+            (str(self.path),), option.fxrewrite_profile, option.fxrewrite_seed, device=option.fxrewrite_device,
+            modules=tuple(option.fxrewrite_import),
+        )  # fmt: skip
         try:
             checks = make_checks(plan)
         except RuleError as error:
             raise self.CollectError(str(error)) from None
+        except NoDevice as error:
+            raise self.CollectError(error.rendered()) from None
         for check in checks.listed:
             yield RuleItem.from_parent(self, name=check.name, check=check, sources=checks.program.sources)
 

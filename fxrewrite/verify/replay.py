@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from attrs import evolve
+
 from fxrewrite.dsl.check.problem import closest
 from fxrewrite.lowering.config import load_program, make_config
 from fxrewrite.patterns.groups import Group
 from fxrewrite.verify.claims import Claim, NotThisCase, claims
 from fxrewrite.verify.counterexample import NoCounterexample, read
+from fxrewrite.verify.device import NoDevice, existing_device
 from fxrewrite.verify.equal import CannotTry, Failure, Raises, attempt
+from fxrewrite.verify.kernel_claims import kernel_claims
 from fxrewrite.verify.ranked import is_ranked, ranked_claims
 from fxrewrite.verify.strategies import Given
 
@@ -19,9 +23,12 @@ def replayed(packs: Sequence[str], path: Path) -> tuple[str, bool]:
     """What the case comes to now, in a line, and whether the claim holds on it."""
     try:
         kept = read(path)
-    except (NoCounterexample, OSError) as error:
+        device = existing_device(kept.device)
+    except (NoCounterexample, NoDevice, OSError) as error:
         return f"{path}: {error}", False
-    listed = {c.name: c for c in claims(load_program(make_config(packs=packs))) if c.kind == kept.kind}
+    program = load_program(make_config(packs=packs))
+    known = (*claims(program), *kernel_claims(program, device))
+    listed = {c.name: evolve(c, device=device) for c in known if c.kind == kept.kind}
     claim = listed.get(kept.subject)
     if claim is None:
         hint = closest(kept.subject, listed) or "name the pack that it is in"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 
@@ -22,9 +23,11 @@ from fxrewrite.verify.assign import Starved
 from fxrewrite.verify.claims import Claim, NotThisCase, claims
 from fxrewrite.verify.context import in_context
 from fxrewrite.verify.counterexample import script
+from fxrewrite.verify.device import CPU, DeviceLost, existing_device
 from fxrewrite.verify.equal import CHECKS, check_equal
 from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.fires import fires
+from fxrewrite.verify.kernel_claims import kernel_claims
 from fxrewrite.verify.perturb import perturbed
 from fxrewrite.verify.profiles import QUICK, Profile, profile_named
 from fxrewrite.verify.properties import Declared, check_property, properties, property_profile
@@ -38,7 +41,8 @@ from fxrewrite.verify.strategies import cases
 class Plan:
     """What to verify: packs, by name or path; a profile; `only`: parts of the names of checks. `seed` of all inputs.
 
-    `vocabulary`: the ops that every file sees, too.
+    `vocabulary`: the ops that every file sees, too. `device`: where what is under test runs. `modules` are imported
+    first: they register ops and kernels.
     """
 
     packs: tuple[str, ...]
@@ -46,6 +50,8 @@ class Plan:
     seed: int = 0
     only: tuple[str, ...] = ()
     vocabulary: bool = False
+    device: str = CPU
+    modules: tuple[str, ...] = ()
 
 
 @frozen
@@ -72,15 +78,20 @@ class Checks:
 
 
 def make_checks(plan: Plan) -> Checks:
-    """Every check of a plan. Raises RuleError where the packs are wrong, ValueError for an unknown profile."""
+    """Every check of a plan. Raises RuleError where the packs are wrong, ValueError for an unknown profile, and
+    NoDevice."""
+    device = existing_device(plan.device)
+    for module in plan.modules:
+        import_module(module)
     config = make_config(packs=plan.packs)
     program, facts = load_program(config), machine_facts(config)
     profile = profile_named(plan.profile)
     own = own_claims(plan)
     subjects = [evolve(c, facts=facts) if c.kind == "impl" else c for c in claims(program) if own(c)]
-    listed = [check for claim in subjects for check in _of_claim(claim, profile, plan.seed)]
-    listed += _of_properties(program, own, profile, plan.seed)
-    listed += _of_packs(program, subjects, profile, plan.seed)
+    subjects = [evolve(c, device=device) for c in (*subjects, *filter(own, kernel_claims(program, device)))]
+    listed = [check for claim in subjects for check in _of_claim(claim, profile, plan)]
+    listed += _of_properties(program, own, profile, plan)
+    listed += _of_packs(program, subjects, profile, plan.seed) if device == CPU else []
     wanted = [c for c in listed if not plan.only or any(part in c.name for part in plan.only)]
     return Checks(program, tuple(wanted))
 
@@ -121,7 +132,7 @@ def finding(check: Check) -> Finding:
     try:
         with without_onednn():
             found = check.run()
-    except (EvaluationError, NotThisCase, Starved) as error:
+    except (EvaluationError, NotThisCase, Starved, DeviceLost) as error:
         found = Finding(check.kind, check.subject, "not run", str(error), span=check.span)
     except Exception as error:  # noqa: BLE001  a fault of the verifier is told, and the other checks go on
         reason = f"the check raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
@@ -164,37 +175,43 @@ def own_claims(plan: Plan) -> Callable[[Claim], bool]:
     return lambda claim: claim.span is None or claim.span.file in files
 
 
-def _of_claim(claim: Claim, profile: Profile, seed: int) -> Iterator[Check]:
-    """The checks of a claim. A claim about groups of ranks is tried over several numbers of ranks."""
+def _of_claim(claim: Claim, profile: Profile, plan: Plan) -> Iterator[Check]:
+    """The checks of a claim. One about groups of ranks is tried over several numbers of ranks, all on the CPU; graphs
+    are made on the CPU, too, and are no matter of another device."""
+    if is_ranked(claim) and claim.device != CPU:
+        return
     if is_ranked(claim):
         for ranked in ranked_claims(claim, SIZES[:3] if profile is QUICK else SIZES):
             of_ranks = ranked_profile(profile, ranked.size)
-            yield Check(f"equal, {ranked.label}", claim.name, partial(_equal, ranked, of_ranks, seed), claim.span)
+            yield Check(f"equal, {ranked.label}", claim.name, partial(_equal, ranked, of_ranks, plan), claim.span)
     else:
-        yield Check("equal", claim.name, partial(_equal, claim, profile, seed), claim.span)
-    if claim.kind == "rule":
+        yield Check("equal", claim.name, partial(_equal, claim, profile, plan), claim.span)
+    if claim.kind == "rule" and claim.device == CPU:
         yield Check("static", claim.name, partial(static, claim), claim.span)
         yield Check("fires", claim.name, partial(fires, claim, profile), claim.span)
         yield Check("perturbed", claim.name, partial(perturbed, claim, profile), claim.span)
 
 
-def _equal(claim: Claim, profile: Profile, seed: int) -> Finding:
+def _equal(claim: Claim, profile: Profile, plan: Plan) -> Finding:
     try:
-        found, failure = check_equal(claim, cases(claim, profile, seed))
+        found, failure = check_equal(claim, cases(claim, profile, plan.seed))
     except Starved as error:
         return Finding(CHECKS[claim.kind], claim.name, "not run", str(error), span=error.span or claim.span)
     if failure is None:
         return found
     smaller = shrink(failure)
     reason = f"{smaller.reason} ({smaller.trial.given.label})"
-    return evolve(found, reason=reason, script=script(smaller, claim.program.sources))
+    return evolve(found, reason=reason, script=script(smaller, claim.program.sources, plan.modules))
 
 
-def _of_properties(program: Program, own: Callable[[Claim], bool], profile: Profile, seed: int) -> Iterator[Check]:
+def _of_properties(program: Program, own: Callable[[Claim], bool], profile: Profile, plan: Plan) -> Iterator[Check]:
+    """Those of definitions on the CPU; of what runs on the device, there."""
     for declared in properties(program):
+        on_device = declared.provider is not None
         claim = declared.claim
-        if own(evolve(claim, span=claim.op.span)):
-            yield Check("property", declared.subject, partial(_property, declared, profile, seed), claim.op.span)
+        if own(evolve(claim, span=claim.op.span)) and (on_device or plan.device == CPU):
+            placed = evolve(declared, claim=evolve(claim, device=plan.device)) if on_device else declared
+            yield Check("property", declared.subject, partial(_property, placed, profile, plan.seed), claim.op.span)
 
 
 def _of_packs(program: Program, subjects: Iterable[Claim], profile: Profile, seed: int) -> Iterator[Check]:

@@ -14,6 +14,7 @@ from fxrewrite.dsl.core import OperandInfo
 from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.dsl.scalars import UNKNOWN, Env, sizes
 from fxrewrite.verify.claims import NotThisCase
+from fxrewrite.verify.device import DeviceLost
 from fxrewrite.verify.equal import CannotTry, Failure, Raises, attempt
 from fxrewrite.verify.strategies import Given
 
@@ -42,7 +43,7 @@ def _still(failure: Failure, given: Given) -> Failure | None:
     """The failure on `given`, where the claim fails there too."""
     try:
         trial = attempt(failure.claim, given)
-    except (NotThisCase, CannotTry, Raises):
+    except (NotThisCase, CannotTry, Raises, DeviceLost):
         return None
     return Failure(failure.claim, trial) if trial.wrong else None
 

@@ -235,12 +235,17 @@ class Recorder(Algebra):
         return self._keep(Step(op, slots, (), _name(made), tuple(made.shape), opaque=call, text=text), made)
 
 
-def record(definition: Callable[[Recorder, Sequence[Any]], Mapping[str, Any]], operands: Sequence[Any]) -> Recording:
+def record(
+    definition: Callable[[Recorder, Sequence[Any]], Mapping[str, Any]],
+    operands: Sequence[Any],
+    tensors: Torch | None = None,
+) -> Recording:
     """The steps of `definition`, which gets the recorder as its algebra and the operands, and returns its results.
 
-    Raises EvaluationError where the definition has no value for these operands.
+    `tensors`: what runs each step, plain torch if left out. Raises EvaluationError where the definition has no value
+    for these operands.
     """
-    recorder = Recorder()
+    recorder = Recorder(tensors or Torch())
     outputs = definition(recorder, [recorder.operand(o) for o in operands])
     named = [(name, value.slot) for name, value in _flat(outputs)]
     inputs = tuple((_name(t), tuple(t.shape)) for t in recorder.inputs)
@@ -250,10 +255,13 @@ def record(definition: Callable[[Recorder, Sequence[Any]], Mapping[str, Any]], o
 
 
 def record_side(
-    side: Callable[..., Mapping[str, Any]], operands: Sequence[Any], attributes: Mapping[str, Any]
+    side: Callable[..., Mapping[str, Any]],
+    operands: Sequence[Any],
+    attributes: Mapping[str, Any],
+    tensors: Torch | None = None,
 ) -> Recording:
-    """The steps of a side of a claim (`expected` or `claimed`). Raises what the side raises."""
-    return record(lambda algebra, given: side(algebra, given, attributes), operands)
+    """The steps of a side of a claim (`expected` or `claimed`), as `record`. Raises what the side raises."""
+    return record(lambda algebra, given: side(algebra, given, attributes), operands, tensors)
 
 
 @frozen(eq=False)
