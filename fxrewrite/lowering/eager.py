@@ -133,6 +133,23 @@ def _elementwise(op: Callable[..., Tensor]) -> Callable[[Any, Any], Tensor]:
     return step
 
 
+def _quotient(x: Any, y: Any) -> Tensor:
+    """Division, rounded once: a number divides as a tensor on a GPU, where torch multiplies by its reciprocal."""
+    return _DIVISION(x, y) if not _is_reciprocal(x, y) else torch.div(_wide(x), _tensor(y, _wide(x))).to(x.dtype)
+
+
+def _is_reciprocal(x: Any, y: Any) -> bool:
+    """Would torch multiply by a reciprocal where it is asked to divide?"""
+    return isinstance(x, Tensor) and x.is_cuda and x.dtype.is_floating_point and not isinstance(y, Tensor)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in LOW else x
+
+
+_DIVISION = _elementwise(torch.div)
+
+
 def _unary(op: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """A unary step that rounds."""
     return lambda x: op(x.float()).to(x.dtype) if x.dtype in LOW else op(x)
@@ -202,8 +219,8 @@ PRIMITIVES: dict[str, Callable[..., Tensor]] = {
     "add": _elementwise(torch.add),
     "sub": _elementwise(torch.sub),
     "mul": _elementwise(torch.mul),
-    "div": _elementwise(torch.div),
-    "fdiv": _elementwise(torch.div),
+    "div": _quotient,
+    "fdiv": _quotient,
     "maximum": _extreme(torch.maximum),
     "minimum": _extreme(torch.minimum),
     "clamp": clamp,
@@ -266,6 +283,8 @@ class _Decompose(TorchDispatchMode):
                 result = decomposition(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
+        if func is torch.ops.aten.div.Tensor and _is_reciprocal(*args[:2]):
+            return func(args[0], _tensor(args[1], args[0]))
         return func(*args, **(kwargs or {}))
 
 
