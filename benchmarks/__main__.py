@@ -22,6 +22,7 @@ NAMES = {
     "registration": "variants of a fusion as rules and through Inductor's register_replacement",
     "startup": "commands, imports, packs and rules from nothing",
     "scaling": "more nodes, more rules",
+    "products": "how near right and wrong products come to what the contract allows",
 }
 
 

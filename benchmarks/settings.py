@@ -18,8 +18,10 @@ class Settings:
     starts: int = 5
     scale_layers: tuple[int, ...] = (8, 32, 128, 1408)  # the last has 100,000 nodes
     scale_rules: tuple[int, ...] = (1, 30, 300)
+    product_widths: tuple[int, ...] = (64, 256, 1024, 4096)
 
 
 SMALL = Settings(
     layers=2, runs=3, sites=4, variants=(1, 3), starts=1, scale_layers=(2, 4), scale_rules=(1, 4),
+    product_widths=(256,),
 )  # fmt: skip

@@ -176,7 +176,7 @@ def test_clause_6_variance() -> None:
 
 
 def test_clause_6_error_of_the_mean() -> None:
-    """Of equal numbers the variance is 0; with a mean that is half an ulp off it is the square of that."""
+    """Of equal numbers the variance is 0; with a mean that is two ulp off it is the square of that."""
     constant = one(lambda s, x: s("var", x, params=LAST), torch.full((1, 48), 1.7))
     right(constant, kernel(constant, {"var": lambda var, x, d, k: ((x - x.mean() * (1 + 2.0**-22)) ** 2).mean(d, k)}))
     wrong(constant, torch.full((1, 1), 1e-6))

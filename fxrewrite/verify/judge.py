@@ -59,7 +59,7 @@ def _beside_centre(found: Verdict, c: Comparison, centred: centre.Centred, slack
         return found if index is None else evolve(found, centre=float(own[index]))
     share, allowed = centre.off_centre(centred, c.place.slot, c.x, c.given, slack)
     why = f"{share:.1%} of its elements are not the centre of their sets, at most {allowed:.1%} may be"
-    return evolve(found, off_centre=share, refused=why if share > allowed else "")
+    return evolve(found, off_centre=share, allowed=allowed, refused=why if share > allowed else "")
 
 
 @define
