@@ -21,7 +21,7 @@ class Verdict:
     `wrong` of `elements` are not admissible; `index`: the first of them, where `wrote` stands for a value from `lo` to
     `hi` (both NaN: only NaN; `nan`: NaN too). `centre`: the value there by the definition in float64, where it was
     asked for. `closest`: of the right elements with more than two values, how much of its slack the worst used, 1 for
-    all of it. `off_centre`: the share that is not the centre, where clause 11 applies, and `allowed`: that which may be.
+    all of it. `off_centre`: the share that is not the centre, where clause 11 applies; `allowed`: that which may be.
     `refused`: why all is wrong.
     """
 
