@@ -84,7 +84,7 @@ def _reads(node: Node) -> Iterator[Node]:
 
 def _slices(user: Node) -> Iterator[Node]:
     """`user` where it is a slice; of a split what is taken from it."""
-    if user.target is aten.slice.Tensor:
+    if user.target in (aten.slice.Tensor, aten.select.int):
         yield user
     elif user.target in LIST_READERS:
         yield from (g for g in user.users if g.target is operator.getitem)
@@ -94,7 +94,7 @@ def _around(editor: Editor, detour: Detour, written: Value, read: Node) -> None:
     """Let the users of a slice that no written part touches read what it is a slice of."""
     value = editor.table.of_node.get(read)
     below = _contents(written)[-1]
-    if type(value) is not Value or value.op != "slice" or value.args[0] is not below:
+    if type(value) is not Value or not _is_of(value, below):
         return
     if not read.users or returned(read) or _overwritten(editor, below, read):
         return
@@ -110,6 +110,12 @@ def _around(editor: Editor, detour: Detour, written: Value, read: Node) -> None:
     finally:
         value.nodes = nodes
     _step(editor, detour, [(u, read) for u in read.users], new)
+
+
+def _is_of(value: Value, base: Value) -> bool:
+    """Is a value a slice of a base, perhaps without an axis of one?"""
+    cut = value.args[0] if value.op == "reshape" else value
+    return cut.op == "slice" and cut.args[0] is base
 
 
 def _contents(written: Value) -> list[Value]:
@@ -167,7 +173,7 @@ def _by_parts(editor: Editor, detour: Detour, written: Value) -> None:
 def _takes_parts(editor: Editor, contents: list[Value], user: Node) -> bool:
     """Does a user read only what one argument of the call became?"""
     reads = [editor.table.of_node[r] for r in _slices(user)]
-    return bool(reads) and not any(v.op == "slice" and v.args[0] in contents for v in reads)
+    return bool(reads) and not any(_is_of(v, x) for v in reads for x in contents)
 
 
 def _base(call: Any, index: Any) -> Node:

@@ -20,7 +20,7 @@ from fxrewrite.dsl.core import Apply, Program, Result, RuleDef
 from fxrewrite.dsl.deep import deep_terms
 from fxrewrite.dsl.scalars import UNKNOWN
 from fxrewrite.dsl.wording import said
-from fxrewrite.lowering import detours
+from fxrewrite.lowering import detours, reused
 from fxrewrite.lowering.cleanup import Cleanup
 from fxrewrite.lowering.config import Config, machine_facts, rule_status
 from fxrewrite.lowering.editor import Editor
@@ -186,7 +186,9 @@ class Run:
         if self.sweep.found:
             editor = self._editor(self.sweep.table, truth)
             around = detours.make(editor)
+            again = reused.detach(editor, self.engine.library)
             self._fuse(list(self.sweep.found))
+            reused.settle(again)
             detours.settle(editor, around)
             self.written.update(self.sweep.table.written)
         self._time("rewrite", start)

@@ -18,7 +18,7 @@ from torch.utils._sympy.functions import FloorDiv
 
 from fxrewrite.dsl.core import UNARY
 from fxrewrite.patterns.arguments import argument, op_name, opaque, schema_arguments
-from fxrewrite.patterns.functionalized import FUNCTIONALIZED, functionalized
+from fxrewrite.patterns.functionalized import FUNCTIONALIZED, functionalized, writes_only
 from fxrewrite.patterns.values import FRESH, Dims, Symbol, Table, Value, constant, dims_of, size
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -386,6 +386,42 @@ def _bound(t: Table, b: Any, length: Any) -> Any:
     return min(b, length) if isinstance(length, int) else b
 
 
+def _one(x: Value, dim: Any, i: Any) -> tuple[int, int] | None:
+    """The axis, negative, and the place on it that a `select` means."""
+    axis = dim - len(x.shape) if dim >= 0 else dim
+    length = x.shape[axis]
+    if not isinstance(i, int) or (i < 0 and not isinstance(length, int)):
+        return None
+    return axis, i + length if i < 0 else i
+
+
+@reads(aten.select.int, view=True)
+def _select(t: Table, node: Any, val: Any) -> Value | None:
+    """One of an axis of what was written in parts: a slice without that axis. Elsewhere it is what rules name so."""
+    x, dim, i = node.args
+    x = t.of_node[x]
+    at = _one(x, dim, i)
+    if at is None or x.op != "slice_scatter":
+        return None
+    axis, i = at
+    shape = dims_of(val)
+    where = len(x.shape) + axis
+    return t.reshape(t.slice(x, axis, i, i + 1, 1, (*shape[:where], 1, *shape[where:])), shape)
+
+
+@reads(aten.select_scatter.default)
+def _select_scatter(t: Table, node: Any, val: Any) -> Value | None:
+    x, y, dim, i = node.args
+    x, y = t.of_node[x], t.of_node[y]
+    at = _one(x, dim, i)
+    if at is None or x.dtype != y.dtype:
+        return None
+    axis, i = at
+    where = len(x.shape) + axis
+    part = t.reshape(y, (*x.shape[:where], 1, *x.shape[where + 1 :]))
+    return t.slice_scatter(x, part, axis, i, i + 1, 1)
+
+
 @reads(aten.cat.default)
 def _cat(t: Table, node: Any, val: Any) -> Value | None:
     xs = tuple(t.of_node[a] for a in node.args[0])
@@ -444,6 +480,12 @@ LIST_READERS: dict[Any, Callable[[Table, Node], Any]] = {
     aten.split.Tensor: _split, aten.split_with_sizes.default: _split, aten.chunk.default: _split,
 }  # fmt: skip
 VIEWS |= set(LIST_READERS)
+
+
+@reads(*FUNCTIONALIZED)
+def _functionalized(t: Table, node: Any, val: Any) -> Value | None:
+    """The one buffer of an `out=` op."""
+    return functionalized(t, node, 0, val) if writes_only(node) else None
 
 
 @reads(operator.getitem)

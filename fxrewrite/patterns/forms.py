@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -40,6 +41,7 @@ from fxrewrite.dsl.dims import Star
 from fxrewrite.patterns.calls import Declared
 from fxrewrite.patterns.dtypes import DTYPES, to_graph
 from fxrewrite.patterns.effects import Kinds, declarations
+from fxrewrite.patterns.filled import filled
 from fxrewrite.patterns.further import find_further, names
 from fxrewrite.patterns.groups import Groups
 from fxrewrite.patterns.guards import SiteEnv
@@ -387,6 +389,11 @@ class Library:
             except RecursionError:
                 self.off.append(Off(rule.full_name, "not applied", "its definition nests too deep", rule.span))
         self.ops_of = {id(index): frozenset(root for root, _ in index) for index in (self.index, self.rules)}
+
+    @cached_property
+    def filled(self) -> frozenset[tuple[Any, str]]:
+        """The arguments of torch ops that a call fills, by forms."""
+        return filled(self.program, _torch_op_if_any)
 
     def _add_op(self, op: OpDef, emit: Any, machine: dict[str, Any]) -> None:
         seen: set[Any] = set()

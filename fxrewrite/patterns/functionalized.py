@@ -23,6 +23,7 @@ EMPTY = {
     aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default,
     aten.new_empty_strided.default,
 }  # fmt: skip
+EMPTY_NAMES = frozenset(map(op_name, EMPTY))
 MAX_AXES = 5  # of a base whose axes are looked for in a view: their orders are tried
 REARRANGED = {
     aten.permute.default, aten.t.default, aten.transpose.int, aten.mT.default, aten.reshape.default, aten.view.default,
@@ -34,6 +35,7 @@ def _higher_order(name: str) -> Any:
     return getattr(torch.ops.higher_order, name, None)
 
 
+WRITE_ONLY: Any = getattr(torch.Tag, "out", None)  # a tag of `out=` ops, in versions of torch that have it
 FUNCTIONALIZED = {_higher_order("auto_functionalized"), _higher_order("auto_functionalized_v2")} - {None}
 
 
@@ -90,7 +92,8 @@ def _put(t: Table, x: Value, ranges: Sequence[tuple[int, Any, Any]], part: Value
 
 def strided_place(base: Node, shape: Dims, strides: Dims, offset: Any) -> Place | None:
     """The part of a base that these sizes, strides and offset are, where each axis is (part of) an axis of the base, or
-    several that one was split into; or where it is all of a contiguous base in another shape.
+    several that one was split into, or several axes of the base joined; or where it is all of a contiguous base in
+    another shape. A joined part that begins or ends inside an inner axis is no range of each axis: None.
     """
     val = base.meta["val"]
     sizes, steps = dims_of(val), tuple(map(size, val.stride()))
@@ -101,7 +104,8 @@ def strided_place(base: Node, shape: Dims, strides: Dims, offset: Any) -> Place 
     kept = [i for i, n in enumerate(sizes) if n != 1]
     if len(kept) > MAX_AXES or 0 in steps:
         return None
-    axes = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    joined = {steps[i]: (sizes[i], sizes[i] * steps[i]) for i in kept}
+    axes = [a for n, s in zip(shape, strides, strict=True) if n != 1 for a in _split(n, s, joined)]
     for count in range(min(len(axes), len(kept)), -1, -1):
         for merged, order in product(_merged(axes, count), permutations(kept, count)):
             of_axis = {i: (1, steps[i]) for i in kept} | dict(zip(order, merged, strict=True))
@@ -114,6 +118,21 @@ def strided_place(base: Node, shape: Dims, strides: Dims, offset: Any) -> Place 
 def _rows(shape: Dims) -> Dims:
     """The strides of a contiguous tensor."""
     return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _split(n: Any, step: Any, joined: dict[Any, tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """An axis of a view as those of the base that it goes over, outermost first, where it goes over inner ones whole.
+
+    `joined`: the stride of an axis of the base -> its size, and the stride of an axis that lies outside it without gap.
+    """
+    inner: list[tuple[Any, Any]] = []
+    while step in joined:
+        m, outer = joined[step]
+        if outer not in joined or n == m or n % m != 0:
+            break
+        inner.insert(0, (m, step))
+        n, step = n // m, outer
+    return [(n, step), *inner]
 
 
 def _merged(axes: list[tuple[Any, Any]], count: int) -> Iterator[list[tuple[Any, Any]]]:
@@ -206,17 +225,18 @@ def _size_of(s: Any) -> Any:
 def functionalized(t: Table, call: Node, i: int, val: Any) -> Value | None:
     """Result `i` of a functionalized mutable op: a pure value `op#k` of its arguments, k the name of what it writes or
     the position of what it returns. Of v2: the base with these values in their places. A buffer that holds nothing yet
-    is `FRESH`.
+    is `FRESH`; one that holds only what calls wrote there, whatever reads that, is among `Table.scratch`.
     """
     op: Any = call.args[0]
+    if writes_only(call):
+        return _filled(t, call, i, val)
     found = places(call)
     if found is None:
         return None
     args: list[Any] = []
     for a in op._schema.arguments:
         if a.is_write:
-            place = found[a.name]
-            args.append(None if place is None else FRESH if is_fresh(t, place.base) else place.content(t))
+            args.append(_before(t, found[a.name]))
         else:
             args.append(argument(t, call.kwargs.get(a.name, a.default_value)))
     try:
@@ -237,9 +257,69 @@ def _written(t: Table, call: Node, j: int, found: dict[str, Place | None], args:
         return None
     base = here[0][1].base
     x = t.of_node[base]
+    scratch = is_fresh(t, base) or _is_scratch(t, x)
     for n, place in here:
-        x = place.put(t, x, t.cons(f"{name}#{n}", args, (), base.meta["val"].dtype, place.shape))
+        part = t.cons(f"{name}#{n}", args, (), base.meta["val"].dtype, place.shape)
+        x = place.put(t, x, part)
+        if scratch:
+            t.scratch.update((part, x))
     return x
+
+
+def writes_only(call: Node) -> bool:
+    """Is a call one of v2 that makes the buffers of an `out=` op itself, and returns them alone?"""
+    tags = getattr(call.args[0], "tags", ())
+    return WRITE_ONLY in tags and call.kwargs.get("_all_bases") == []
+
+
+def _filled(t: Table, call: Node, i: int, val: Any) -> Value | None:
+    """Buffer `i` of an `out=` op, filled."""
+    op: Any = call.args[0]
+    arguments = op._schema.arguments
+    names = [a.name for a in arguments if a.is_write]
+    args = [FRESH if a.is_write else argument(t, call.kwargs.get(a.name, a.default_value)) for a in arguments]
+    try:
+        part = t.cons(f"{op_name(op)}#{names[i]}", tuple(args), (), val.dtype, dims_of(val))
+    except TypeError:  # an argument that cannot be hashed
+        return None
+    t.scratch.add(part)
+    return part
+
+
+def base_of(result: Node) -> Node | None:
+    """What a `getitem` of a call is the new content of: a base of v2, a written argument of v1; None for a returned
+    value.
+    """
+    call, i = result.args
+    assert isinstance(call, Node) and isinstance(i, int)
+    op: Any = call.args[0]
+    j = i - max(len(op._schema.returns), 1)
+    written: Any = call.kwargs.get("_all_bases", [call.kwargs.get(a.name) for a in op._schema.arguments if a.is_write])
+    found = written[j] if 0 <= j < len(written) else None
+    return found if isinstance(found, Node) else None
+
+
+def _before(t: Table, place: Place | None) -> Any:
+    """What a written argument holds before the call."""
+    if place is None or is_fresh(t, place.base):
+        return place and FRESH
+    content = place.content(t)
+    if _is_scratch(t, content):
+        t.scratch.add(content)
+    return content
+
+
+def _is_scratch(t: Table, content: Value) -> bool:
+    """Is a content, or what it is part of, all from a buffer that held nothing but what calls wrote into it?"""
+    todo = [content]
+    while todo:
+        x = todo.pop()
+        if x in t.scratch or x.op in EMPTY_NAMES:
+            continue
+        if x.op not in ("slice", "reshape", "permute", "slice_scatter"):
+            return False
+        todo += x.args
+    return True
 
 
 def is_fresh(t: Table, buffer: Node) -> bool:

@@ -462,7 +462,7 @@ class Compiler:
     def torch_argument(self, a: Any, then: Next) -> Step:
         """One argument of a torch call."""
         if isinstance(a, Fresh):
-            return lambda v, s: then(s) if v is FRESH else miss(s, a, v, "other op")
+            return lambda v, s: then(s) if v is FRESH or v in s.sweep.table.scratch else miss(s, a, v, "other op")
         if isinstance(a, Taken):
             return self.term(a.value, then)
         if isinstance(a, OneOf):

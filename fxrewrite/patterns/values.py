@@ -140,6 +140,7 @@ class Table:
         self.writes: Any = None  # `writes.Writes` of the graph, once it is read
         self.effects: Any = None  # `effects.Effects` of the graph
         self.groups: Groups = Groups()
+        self.scratch: set[Value] = set()  # in buffers that held nothing before calls wrote there
         self.written: dict[Node, str] = {}  # nodes that a rule wrote since the graph was read -> the rule
 
     def fresh(
