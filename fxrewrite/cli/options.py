@@ -76,7 +76,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)  # with the options that it has already
     def verb(**given: Any) -> Any:
-        names = ("packs", "level", "flags", "providers", "tokens", "allow_relaxed", "groups", "replicated")
+        names = "packs level flags providers tokens allow_relaxed allow_unproved groups replicated".split()
         return function(config=config_of({n: given.pop(n) for n in names}), **given)
 
     for option in reversed(
@@ -95,6 +95,9 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--allow-relaxed", is_flag=True, help="Let providers in whose contract is relaxed."),
             click.option(
                 "--group", "groups", multiple=True, type=_Group(), help="A process group and its ranks: tp:0=8."
+            ),
+            click.option(
+                "--allow-unproved", is_flag=True, default=None, help="Use other packages' ops without a proof."
             ),
             click.option(
                 "--replicated", multiple=True, help="Inputs that are equal on all ranks, by a pattern of their names."

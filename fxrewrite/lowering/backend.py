@@ -44,17 +44,20 @@ def backend(
     packs: Packs = None, *, level: str = "O2", flags: Mapping[str, bool] | None = None,
     providers: Iterable[str] | None = None, tokens: tuple[int, int | None] | None = None,
     allow_relaxed: bool = False, strict: bool = False, groups: Mapping[str, int] | None = None,
-    replicated: Iterable[str] = (), options: Mapping[str, Any] | None = None,
+    replicated: Iterable[str] = (), allow_unproved: bool | None = None, options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """A backend for `torch.compile(model, backend=...)`: Inductor with the rules of `packs` in it.
 
     `packs` replaces the shipped list ("default" names it). `level`: O0 to O3; `flags`: flag, pack or `pack.rule` -> on
     or off. `providers`: see `fxrewrite packs`. `tokens`: a range of token counts that may be assumed. `strict`: an
     error in a rule raises. `groups`: name of a process group -> number of ranks, where torch does not know it;
-    `replicated`: patterns of the names of inputs that are equal on all ranks. `options`: options of Inductor. Raises
-    RuleError where a rule file is wrong, ConfigError where a setting is.
+    `replicated`: patterns of the names of inputs that are equal on all ranks. `allow_unproved`: forms and providers
+    that call other packages' ops need no proof; where it is not given, `FXREWRITE_ALLOW_UNPROVED` of the environment
+    says. `options`: of Inductor. Raises RuleError where a rule file is wrong, ConfigError where a setting is.
     """
-    config = make_config(packs, level, flags, providers, allow_relaxed, tokens, strict, groups, replicated)
+    config = make_config(
+        packs, level, flags, providers, allow_relaxed, tokens, strict, groups, replicated, allow_unproved
+    )
     pass_ = make_pass(config)
 
     def compile_with_rules(gm: GraphModule, example_inputs: list[Any], **kwargs: Any) -> Any:

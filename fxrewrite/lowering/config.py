@@ -16,6 +16,7 @@ from fxrewrite.dsl.core import Program, RuleDef
 from fxrewrite.dsl.diagnostics import RuleError
 from fxrewrite.dsl.scalars import Env, holds
 from fxrewrite.dsl.syntax import File
+from fxrewrite.lowering.proofs import allowed
 from fxrewrite.lowering.providers import DEFAULT
 from fxrewrite.lowering.running import Running
 
@@ -43,6 +44,7 @@ class Config:
     flags: Mapping[str, bool] = field(factory=dict)
     providers: tuple[str, ...] = DEFAULT
     allow_relaxed: bool = False
+    allow_unproved: bool = False
     tokens: tuple[int, int | None] | None = None
     strict: bool = False
     groups: Mapping[str, int] = field(factory=dict)
@@ -53,6 +55,7 @@ def make_config(
     packs: Packs | str | Path | None = None, level: str = "O2", flags: Mapping[str, bool] | None = None,
     providers: Iterable[str] | None = None, allow_relaxed: bool = False, tokens: tuple[int, int | None] | None = None,
     strict: bool = False, groups: Mapping[str, int] | None = None, replicated: Iterable[str] = (),
+    allow_unproved: bool | None = None,
 ) -> Config:  # fmt: skip
     """A checked `Config`. Raises ConfigError for a level that is none and a token range that is empty."""
     if level not in LEVELS:
@@ -77,7 +80,8 @@ def make_config(
             raise ConfigError(f"groups[{name!r}] is {size!r}; a group has 1 rank or more")
     return Config(
         ("default",) if packs is None else tuple(packs), level, dict(flags or {}),
-        DEFAULT if providers is None else tuple(providers), allow_relaxed, tokens, strict, dict(groups or {}),
+        DEFAULT if providers is None else tuple(providers), allow_relaxed, allowed(allow_unproved), tokens, strict,
+        dict(groups or {}),
         (replicated,) if isinstance(replicated, str) else tuple(replicated),
     )  # fmt: skip
 

@@ -165,7 +165,8 @@ class Emitter:
     ) -> list[Any]:
         """The results of an `impl`. Raises NotServed."""
         given = {n: self.operand(v) if isinstance(v, Value) else to_core(v) for n, v in attributes.items()}
-        site = Site(self.program, op, nodes, given, types, self.editor, self.plan.anchor, self.providers.facts)
+        how = self.providers
+        site = Site(self.program, op, nodes, given, types, self.editor, self.plan.anchor, how.facts, how.proofs)
         return write(case, site)
 
     def value(self, arg: Any) -> Any:

@@ -28,6 +28,7 @@ from fxrewrite.lowering.emit import Emitter
 from fxrewrite.lowering.failures import Failures, failed_event
 from fxrewrite.lowering.library import declared
 from fxrewrite.lowering.plan import LARGER, Allows, Plan, Refusal, plan
+from fxrewrite.lowering.proofs import Proofs
 from fxrewrite.lowering.provide import provide
 from fxrewrite.lowering.providers import Providers
 from fxrewrite.lowering.replace import fire
@@ -73,11 +74,13 @@ class Engine:
         active = [r for r in on if r.stage == "fuse"]
         cleanup = Cleanup.make(tuple(r for r in on if r.stage == "canonicalize"))
         facts = machine_facts(config)
+        proofs = Proofs(program, facts, config.allow_unproved, config.strict)
         library = Library(
             program, tuple(active), lambda p, s: s.sweep.emit_view(p, s), lambda p, s: s.sweep.emit_match(p, s),
             facts, cache(lambda target: declared(program, target)), Groups(config.groups), config.replicated,
+            proofs.of_form,
         )  # fmt: skip
-        providers = Providers(program, config.providers, config.allow_relaxed, facts)
+        providers = Providers(program, config.providers, config.allow_relaxed, facts, proofs=proofs)
         seconds = Counter() if seconds is None else seconds
         seconds.update({"compile": time.perf_counter() - start})
         feeding = feeding_rules(program, active)

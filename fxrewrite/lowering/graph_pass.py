@@ -79,7 +79,8 @@ class RewritePass(CustomGraphPass):
         off = sorted((o.name, o.detail) for o in self.off())
         kernels = registered_kernels() if "kernel" in self.engine.config.providers else []
         with deep_terms():
-            return hashlib.sha256(repr((self._uuid, kernels, off, groups_of_torch())).encode()).hexdigest()
+            proofs = self.engine.providers.proof_state()
+            return hashlib.sha256(repr((self._uuid, kernels, off, groups_of_torch(), proofs)).encode()).hexdigest()
 
     @cached_property
     def _uuid(self) -> str:
@@ -87,8 +88,8 @@ class RewritePass(CustomGraphPass):
         rules = [evolve(r, level=None, flag=None, is_named=True) for r in self.engine.active.values()]  # they are on
         meaning = digest.of(program, rules), digest.of_whole_ops(program)
         settings = (
-            config.level == "O0", config.providers, config.allow_relaxed, config.tokens, config.strict,
-            sorted(config.groups.items()), config.replicated,
+            config.level == "O0", config.providers, config.allow_relaxed, config.allow_unproved, config.tokens,
+            config.strict, sorted(config.groups.items()), config.replicated,
         )  # fmt: skip
         versions = (fxrewrite.__version__, torch.__version__, sorted(self.engine.providers.facts.items()))
         natives = [registered.state_of(source) for source in registered.named(_parts(program))]

@@ -16,6 +16,7 @@ from fxrewrite.dsl.scalars import UNKNOWN, holds
 from fxrewrite.dsl.wording import said, text, with_values
 from fxrewrite.lowering.editor import Editor
 from fxrewrite.lowering.layouts import stored_shape, strides
+from fxrewrite.lowering.proofs import Proofs
 from fxrewrite.lowering.types import ResultType
 from fxrewrite.lowering.write import Primitives
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
@@ -30,11 +31,12 @@ FUNCTIONALIZED = torch.ops.higher_order.auto_functionalized  # gives what the op
 
 
 class NotServed(Exception):
-    """An `impl` cannot stand at a site; the text says why, `hint` what to type so that it can."""
+    """An `impl` cannot stand at a site; the text says why, `hint` what to type so that it can. `unproved`: all that it
+    lacks is a proof."""
 
-    def __init__(self, why: str, hint: str = ""):
+    def __init__(self, why: str, hint: str = "", unproved: bool = False):
         super().__init__(why)
-        self.hint = hint
+        self.hint, self.unproved = hint, unproved
 
 
 def can_provide(case: Case) -> bool:
@@ -94,14 +96,15 @@ class Site:
     editor: Editor
     like: Node
     facts: Mapping[str, Any]
+    proofs: Proofs
 
 
 def write(case: Case, site: Site) -> list[Any]:
     """Write a spelling and give a node (or a list of nodes) for each result.
 
-    Raises NotServed, the graph as it was, where its pins or guards do not hold, an argument cannot be given, or a
-    result has another type than the op declares. What else its fake kernel or a native raises passes, the graph as it
-    was.
+    Raises NotServed, the graph as it was, where its pins or guards do not hold, an argument cannot be given, a result
+    has another type than the op declares, or it is not proved. What else its fake kernel or a native raises
+    passes, the graph as it was.
     """
     made, cursor = len(site.editor.made), site.editor.cursor
     try:
@@ -113,6 +116,7 @@ def write(case: Case, site: Site) -> list[Any]:
         results = [_listed(r) for r in evaluate_terms(case.outputs, bindings)]
         for result, declared, type_ in zip(results, site.op.results, site.types, strict=True):
             _fits(result, declared.name, type_)
+        _is_proved(case, site, results)
         return results
     except EvaluationError as error:
         site.editor.undo(made, cursor)
@@ -120,6 +124,14 @@ def write(case: Case, site: Site) -> list[Any]:
     except Exception:
         site.editor.undo(made, cursor)
         raise
+
+
+def _is_proved(case: Case, site: Site, results: Sequence[Any]) -> None:
+    """Raise NotServed where what another package computes is not known to be the op."""
+    device = next((n.meta["val"].device for r in results for n in (r if isinstance(r, list) else [r])), None)
+    found = site.proofs.against(site.op, "impl", case, device, site.program)
+    if found is not None:
+        raise NotServed(found.why, found.hint, unproved=True)
 
 
 def _listed(result: Any) -> Any:

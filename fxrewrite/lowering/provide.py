@@ -18,7 +18,7 @@ from fxrewrite.lowering.impls import Site
 from fxrewrite.lowering.impls import write as write_impl
 from fxrewrite.lowering.layouts import UnknownLayout
 from fxrewrite.lowering.plan import Refusal
-from fxrewrite.lowering.providers import KEPT, Providers
+from fxrewrite.lowering.providers import Kept, Providers
 from fxrewrite.lowering.replace import compatible
 from fxrewrite.lowering.types import ResultType
 from fxrewrite.lowering.write import write_definition
@@ -81,9 +81,7 @@ class _Call:
             provider = self.providers.choose(
                 self.declared.op, self.device, lambda case: write_impl(case, self.site(operands, given))
             )
-        except Refusal as refusal:
-            if refusal.reason != KEPT:
-                raise
+        except Kept:
             d = self.declared
             results = write_definition(self.editor, d.program, d.op, operands, given, self.node, self.providers.facts)
             self.replace(results)
@@ -106,7 +104,8 @@ class _Call:
         """The call as the place of an `impl`."""
         d = self.declared
         types = [*_types(d.op, self.node.meta["val"], attributes)]
-        return Site(d.program, d.op, operands, attributes, types, self.editor, self.node, self.providers.facts)
+        how = self.providers
+        return Site(d.program, d.op, operands, attributes, types, self.editor, self.node, how.facts, how.proofs)
 
     # ---- putting it in
 

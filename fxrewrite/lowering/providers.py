@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 
 from fxrewrite.dsl import registered
 from fxrewrite.dsl.check.problem import closest
@@ -22,12 +22,17 @@ from fxrewrite.lowering import library
 from fxrewrite.lowering.failures import Failures
 from fxrewrite.lowering.impls import NotServed, can_provide, missing_op
 from fxrewrite.lowering.plan import Refusal
+from fxrewrite.lowering.proofs import Proofs
 from fxrewrite.patterns.hints import providers_hint, relaxed_hint
 
 logger = logging.getLogger("fxrewrite")
 DEFAULT = ("kernel", "generated", "definition")
 BUILT_IN = (*DEFAULT, "op")
 KEPT = "kept: no faster provider here"
+
+
+class Kept(Refusal):
+    """The site stays as it is."""
 
 
 @frozen
@@ -93,7 +98,7 @@ def without_meaning(program: Program, op: OpDef) -> str | None:
 @define
 class Providers:
     """The user's list, resolved against a program. `facts`: `sm`, `rocm`, `world`. `failures`: an `impl` that raised is
-    off for the graph that they are of.
+    off for the graph that they are of. `proofs`: of what calls other packages' ops.
     """
 
     program: Program
@@ -101,6 +106,7 @@ class Providers:
     allow_relaxed: bool = False
     facts: Mapping[str, Any] = field(factory=dict)
     failures: Failures = field(factory=Failures)
+    proofs: Proofs = field(default=Factory(lambda self: Proofs(self.program), takes_self=True))
     _lacking: dict[str, str | None] = field(init=False, factory=dict)
 
     def choose(self, op: OpDef, device: str, write: Callable[[Case], list[Any]]) -> Provider:
@@ -110,6 +116,7 @@ class Providers:
         """
         reasons: list[str] = []
         hints: list[str] = []
+        unproved = False
         lacking = self._without_meaning(op)
         for name in self.names:
             if name == "kernel":
@@ -120,7 +127,8 @@ class Providers:
                 continue
             elif name == "definition":
                 found = "; ".join([*reasons, f"providers: {', '.join(self.names)}"])
-                raise Refusal(KEPT, found, hint=next(filter(None, hints), "" if lacking else providers_hint(["op"])))
+                hint = next(filter(None, hints), "" if lacking else providers_hint(["op"]))
+                raise Kept("not proved" if unproved else KEPT, found, hint=hint)
             elif name == "op":
                 if lacking is not None:
                     reasons.append(f"op: {lacking} has no equation, and no installed package registers its `ref`")
@@ -132,9 +140,15 @@ class Providers:
                 except NotServed as error:
                     reasons.append(f"{name}: {error}")
                     hints.append(error.hint)
+                    unproved = unproved or error.unproved
         found = "; ".join(reasons) or f"none of {', '.join(self.names)} serves {op.name} on {device}"
         hint = next(filter(None, hints), "" if lacking else providers_hint([*self.names, "op"]))
-        raise Refusal("provider missing", found, hint=hint)
+        raise Refusal("not proved" if unproved else "provider missing", found, hint=hint)
+
+    def proof_state(self) -> list[Any]:
+        """What the proofs of forms, and of the impls that are named, depend on, and what is known of them."""
+        named = [(op, case) for op in self.program.ops.values() for n, case in impls_of(op).items() if n in self.names]
+        return self.proofs.state(named)
 
     def _without_meaning(self, op: OpDef) -> str | None:
         if op.name not in self._lacking:

@@ -20,9 +20,9 @@ SCHEMA = 1  # of the JSON: it grows when a field goes or changes its meaning, no
 LOWERED, SERVED = "lowered to primitives", "served by"  # of a call that no rule took
 OFF = ("missing native", "missing op", "schema", "not applied", "pack off", "level")  # of a rule
 REASONS = (  # from the nearest miss to the farthest
-    "kept: no faster provider here", "provider missing", "outside token range", "eaten by", "strides", "effect order",
-    "cycle", "mutation between", "shared value", "rule failed", "guard unknown", "guard false", "shape", "dtype",
-    "other constant", "other op", *OFF, LOWERED, SERVED,
+    "kept: no faster provider here", "provider missing", "not proved", "outside token range", "eaten by", "strides",
+    "effect order", "cycle", "mutation between", "shared value", "rule failed", "guard unknown", "guard false", "shape",
+    "dtype", "other constant", "other op", *OFF, LOWERED, SERVED,
 )  # fmt: skip
 COMPLETE = 1000  # the depth of a match that was found whole and then refused
 TORCH = str(Path(torch.__file__).parent)

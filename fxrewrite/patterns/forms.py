@@ -21,6 +21,7 @@ from fxrewrite.dsl.core import (
     NO_DEFAULT,
     UNKNOWN,
     Apply,
+    Case,
     Choose,
     DtypeVar,
     Each,
@@ -52,6 +53,8 @@ from fxrewrite.patterns.sizes import allowed_dtypes
 from fxrewrite.patterns.state import Next, Slots, State, Step, lookup
 from fxrewrite.patterns.symmetry import Swaps
 from fxrewrite.patterns.values import Symbol
+
+Against = Callable[[torch.device | None], Any]  # a device -> why a form may not be used on it, None where it may
 
 
 class MissingOp(Exception):
@@ -95,7 +98,7 @@ class Pattern:
     """A compiled left side: `anchor` matches output `first`; `outputs` are all of them, as written.
 
     `operands`, `attributes`: what a match binds, in this order. `members`: of an `each`, where there is one. `binds`:
-    operands that a form gives by what it matches.
+    operands that a form gives by what it matches. `against`: what speaks against a form that needs a proof.
     """
 
     name: str
@@ -116,6 +119,7 @@ class Pattern:
     dtypes: frozenset[Any] | None = None
     numbers: tuple[tuple[int, float], ...] = ()
     owner: Any = None  # OpDef or RuleDef
+    against: Against | None = None
 
 
 def compile_pattern(
@@ -367,9 +371,9 @@ class Library:
     def __init__(
         self, program: Program, rules: tuple[RuleDef, ...], emit_view: Any, emit_match: Any, machine: dict[str, Any],
         declared: Callable[[Any], Declared | None] = lambda target: None, groups: Groups | None = None,
-        replicated: Sequence[str] = (),
+        replicated: Sequence[str] = (), proof_of: Callable[[OpDef, Case], Against | None] = lambda op, case: None,
     ):  # fmt: skip
-        self.program = program
+        self.program, self.proof_of = program, proof_of
         self.swaps = {op.name: _positions(op) for op in program.ops.values() if op.swaps}
         self.groups, self.replicated = groups or Groups(), replicated
         self.effects = declarations(program, _torch_op_if_any)
@@ -413,6 +417,7 @@ class Library:
             if spelled in seen:
                 continue  # spelled as another form is, once both are in the normal form
             seen.add(spelled)
+            pattern.against = None if case in op.equations else self.proof_of(op, case)
             for key in pattern.keys:
                 self.index[key].append(pattern)
 

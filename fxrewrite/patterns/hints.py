@@ -120,6 +120,17 @@ def relaxed_hint() -> str:
     return "`--allow-relaxed`, in Python allow_relaxed=True, lets it in"
 
 
+def unproved_hint() -> str:
+    """A form or provider that calls another package's op, which cannot be proved here."""
+    return "`--allow-unproved`, in Python allow_unproved=True, uses it without a proof"
+
+
+def refuted_hint(subject: str, file: str) -> str:
+    """One whose proof failed: `op/case`, and the file that has it, nothing for a shipped one."""
+    named = f"{file} -k {subject}" if file else f"-k {subject}"
+    return f"`fxrewrite verify {named}` (with `--import` of what registers the op) makes a script; {unproved_hint()}"
+
+
 def import_hint(op: str) -> str:
     """A torch op that is not registered."""
     return f"import the package that registers {op} before the backend is made"

@@ -87,6 +87,7 @@ class Sweep:
         self.off: Mapping[str, str] = {}
         self.failed: Callable[[Pattern, Value, Exception], None] | None = None
         self.calls: list[tuple[torch.fx.Node, Declared]] = []  # of declared ops, in order
+        self.unproved: list[tuple[Pattern, Value, Any]] = []  # where a form matched and may not be used, and why
         self._users: dict[Value, list[Value]] | None = None
         self._depth = 0  # of values that are made while forms are matched on others
 
@@ -252,10 +253,20 @@ class Sweep:
         reason = self.check(pattern, s)
         if reason is None:
             results = complete(self, pattern, s, s.anchor)
-            if results is not None:
+            if results is not None and (pattern.against is None or self._is_proved(pattern, s, results[0])):
                 self._add_view(pattern, s, results)
         s.undo(mark)
         return False
+
+    def _is_proved(self, pattern: Pattern, s: State, result: Value) -> bool:
+        """May a form that needs a proof be used? Where it may not, that is noted."""
+        assert pattern.against is not None
+        operands = values_in(s.v[pattern.slots.index[o.name]] for o in pattern.operands)
+        nodes = (node_of(v.root) for v in operands if v.shape)
+        found = pattern.against(next((n.meta["val"].device for n in nodes if n is not None), None))
+        if found is not None:
+            self.unproved.append((pattern, result, found))
+        return found is None
 
     def _add_view(self, pattern: Pattern, s: State, results: list[Value]) -> None:
         op: OpDef = pattern.owner

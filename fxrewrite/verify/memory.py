@@ -78,14 +78,15 @@ def _strides(x: Tensor, how: str) -> tuple[int, ...]:
 
 @define
 class Watched(Torch):
-    """The algebra of torch tensors; each call of a torch op is run again in guarded memory."""
+    """The algebra of torch tensors; each call of a torch op is run again in guarded memory, with each of `strides`."""
 
     faults: list[str] = field(factory=list[str])
+    strides: Sequence[str] = STRIDES
 
     def torch_call(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What the op gives on plain memory."""
         want = super().torch_call(op, _copied(list(args)), _copied(dict(kwargs)))  # what it may not write stays
-        for strides in STRIDES:
+        for strides in self.strides:
             for pattern in PATTERNS if any(isinstance(a, Buffer) for a in (*args, *kwargs.values())) else PATTERNS[:1]:
                 self.faults += [f"{op}: {f}" for f in self._again(op, args, kwargs, want, strides, pattern)]
         return want

@@ -1,0 +1,121 @@
+"""Proof on first use: a form or `impl` that calls another package's op, tried on few hostile inputs in under a second.
+
+What is tried is what `fxrewrite verify` tries first: every kind of values, scales on ties, widths that divide nothing,
+operands of any strides; and each call again in guarded memory.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+import torch
+from attrs import evolve
+
+from fxrewrite.dsl.check.terms import walk
+from fxrewrite.dsl.core import Apply
+from fxrewrite.dsl.deep import deep_terms
+from fxrewrite.lowering import owners
+from fxrewrite.lowering.proofs import Answer, Question
+from fxrewrite.lowering.providers import without_meaning
+from fxrewrite.patterns.forms import MissingOp, torch_op
+from fxrewrite.verify.assign import Starved
+from fxrewrite.verify.claims import Claim, NotThisCase, case_claim
+from fxrewrite.verify.device import DeviceLost, placed_on
+from fxrewrite.verify.equal import TORCH_ERRORS, CannotTry, Raises, Trial, attempt
+from fxrewrite.verify.memory import STRIDES, Watched
+from fxrewrite.verify.profiles import Profile
+from fxrewrite.verify.ranked import is_ranked
+from fxrewrite.verify.runner import without_onednn
+from fxrewrite.verify.same import same_values
+from fxrewrite.verify.strategies import Given, cases
+
+PROFILE = Profile("proof", cases=16, rows=256, examples=0, wide=False, aimed=3)  # rows: fewer make the centre uncertain
+LEAST = 9  # cases that are tried however long they take: every kind of values in six shapes, and three scales on ties
+ENOUGH_S = 1.0  # after these no further case begins
+WATCHED = 4  # cases that are run in guarded memory
+
+
+def prove(question: Question) -> Answer:
+    """Try a claim about another package's op on the device of the question.
+
+    In a thread of its own: no mode, autocast or gradient of the compilation that asks reaches it.
+    """
+    why = untriable(question)
+    if why is not None:
+        return Answer("untried", why)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(_prove, _claim(question)).result()
+
+
+def untriable(question: Question) -> str | None:
+    """Why nobody can try a claim in this process; None where it can be tried."""
+    lacking = without_meaning(question.program, question.op)
+    if lacking is not None:
+        return f"{lacking} has no definition"
+    if is_ranked(_claim(question)):
+        return "it needs several ranks"
+    device = question.device
+    for name in owners.foreign(question.case):
+        try:
+            op = torch_op(name)
+        except MissingOp:
+            return f"{name} is not in this build"
+        key = torch._C._dispatch_key_for_device(device.type)
+        if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(op.name(), key):
+            return f"{name} has no kernel for {device.type}"
+    return None
+
+
+def _claim(question: Question) -> Claim:
+    claim = case_claim(question.program, question.op, question.kind, question.case)
+    return evolve(claim, facts=question.facts, device=str(question.device))
+
+
+def _prove(claim: Claim) -> Answer:
+    began, tried, refused = monotonic(), 0, ""
+    with torch.no_grad(), torch.random.fork_rng(), without_onednn(), deep_terms():
+        try:
+            for given in cases(claim, PROFILE, seed=0):
+                if tried >= LEAST and monotonic() - began > ENOUGH_S:
+                    break
+                try:
+                    wrong = _wrong(claim, given, tried < WATCHED)
+                except NotThisCase as error:
+                    refused = str(error)
+                    continue
+                tried += 1
+                if wrong is not None:
+                    return Answer("failed", f"{wrong} ({given.label})", tried)
+        except (CannotTry, Starved, DeviceLost) as error:
+            return Answer("untried", str(error), tried)
+    return Answer("proved", "", tried) if tried else Answer("untried", f"no inputs are for it: {refused}")
+
+
+def _wrong(claim: Claim, given: Given, watched: bool) -> str | None:
+    """What is wrong with one case. Raises NotThisCase where the claim is not for it, and CannotTry."""
+    try:
+        trial = attempt(claim, given)
+    except Raises as error:
+        return f"it raises {error}"
+    if trial.wrong and not _equal(trial):
+        return next(iter(trial.wrong.items()))[1]
+    return _fault(claim, given) if watched else None
+
+
+def _equal(trial: Trial) -> bool:
+    """Is it what the definition gives op by op? Of few elements even its own share off the centre may be too large."""
+    written = trial.candidate.results
+    return all(same_values(y, written[name].cpu()) for name, y in trial.reference.results.items())
+
+
+def _fault(claim: Claim, given: Given) -> str | None:
+    """What a call does to memory that is not its own, or makes of memory that it should not look at."""
+    conditions = walk((claim.candidate.guards, claim.op.requires))
+    dense = any(isinstance(c, Apply) and c.op == "contiguous" for c in conditions)
+    algebra = Watched(strides=STRIDES[:1] if dense else STRIDES)
+    try:
+        claim.claimed(algebra, placed_on(given.operands, claim.device), given.attributes)
+    except TORCH_ERRORS:  # what it makes of the operands themselves is known by now
+        return None
+    return next(iter(algebra.faults), None)
