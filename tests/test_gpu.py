@@ -1,8 +1,15 @@
-"""The engine on graphs of a GPU: the same counts, the same bits, and code that Inductor compiles."""
+"""The engine on graphs of a GPU: the same counts, the same bits, and code that Inductor compiles. And the verifier on
+what runs there."""
 
 from __future__ import annotations
 
 import copy
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -75,3 +82,94 @@ def test_defaults_keep_the_sites() -> None:
         fxrewrite.rewrite(graph, ("norm_quant", "act_quant"))
     assert not log.fired()
     assert "kept: no faster provider here" in {e.reason for e in log.events}
+
+
+# ---- verify --device cuda
+
+GPU_RULES = """pack on_gpu level O1
+
+op gpu_codes(x: lowp[*B, D], s: f32[1]) -> e4m3fn[*B, D]
+  = to(clamp(f32(x) / s, -448.0, 448.0), e4m3fn)
+
+rule gpu_by_reciprocal(x: lowp[*B, D], s: f32[1]):
+  to(clamp(f32(x) / s, -448.0, 448.0), e4m3fn)
+  => to(clamp(f32(x) * reciprocal(s), -448.0, 448.0), e4m3fn)
+"""
+
+
+@pytest.fixture
+def gpu_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "on_gpu.rw").write_text(GPU_RULES)
+    return tmp_path
+
+
+def _findings(packs: tuple[str, ...], *only: str):
+    from fxrewrite.verify.runner import Plan, finding, make_checks
+
+    return [finding(c) for c in make_checks(Plan(packs, only=only, device="cuda")).listed]
+
+
+@pytest.mark.parametrize("pack", ["noop", "act_quant", "norm_quant"])
+def test_no_definition_is_called_wrong(pack: str) -> None:
+    """Right sides and forms, op by op on the GPU, are what the definitions admit."""
+    found = _findings((pack,), ":equal")
+    assert [f for f in found if f.outcome == "failed"] == []
+    assert sum(f.outcome == "passed" for f in found) > len(found) / 2
+
+
+def test_a_wrong_rule_is_found_and_its_script_runs_there(gpu_rules: Path) -> None:
+    from click.testing import CliRunner
+
+    from fxrewrite.cli import cli
+
+    told = CliRunner().invoke(cli, ["verify", "on_gpu.rw", "--device", "cuda", "--jobs", "1", "--json"])
+    (wrong,) = [f for f in json.loads(told.output)["findings"] if f["outcome"] == "failed"]
+    assert wrong["code"] == "RW601"
+    alone = subprocess.run([sys.executable, wrong["script"]], capture_output=True, text=True, check=False)
+    assert "AssertionError: out[" in alone.stderr
+
+
+@pytest.fixture
+def gpu_kernel() -> Iterator[SimpleNamespace]:
+    """The kernel of `gpu_codes`: what `default` is set to."""
+    import fxrewrite_kernels
+
+    target = SimpleNamespace(default=None)
+    fxrewrite_kernels.register("gpu_codes", "cuda", target)
+    yield target
+    fxrewrite_kernels.unregister("gpu_codes", "cuda")
+
+
+def test_a_right_triton_kernel_passes(gpu_rules: Path, gpu_kernel: SimpleNamespace) -> None:
+    gpu_kernel.default = pytest.importorskip("triton_kernels", reason="needs triton", exc_type=ImportError).codes
+    (found,) = _findings(("on_gpu.rw",), "gpu_codes/kernel")
+    assert (found.outcome, found.reason) == ("passed", "")
+
+
+@pytest.mark.parametrize("fault", [{"divide": False}, {"narrow": True}, {"strided": False}], ids=str)
+def test_a_wrong_triton_kernel_fails(gpu_rules: Path, gpu_kernel: SimpleNamespace, fault: dict[str, bool]) -> None:
+    codes = pytest.importorskip("triton_kernels", reason="needs triton", exc_type=ImportError).codes
+    gpu_kernel.default = lambda x, s: codes(x, s, **fault)
+    (found,) = _findings(("on_gpu.rw",), "gpu_codes/kernel")
+    assert (found.outcome, found.code) == ("failed", "RW602")
+
+
+def test_a_kernel_that_breaks_the_device_fails_and_what_follows_is_not_run(gpu_rules: Path) -> None:
+    """In a process of its own: nothing runs on the GPU in it afterwards."""
+    program = """
+import torch, fxrewrite_kernels
+from types import SimpleNamespace
+from fxrewrite.verify.runner import Plan, finding, make_checks
+
+def far(x, s):
+    return torch.zeros(4, device=x.device)[torch.full((1,), 1 << 40, device=x.device)].to(torch.float8_e4m3fn)
+
+fxrewrite_kernels.register("gpu_codes", "cuda", SimpleNamespace(default=far))
+checks = make_checks(Plan(("on_gpu.rw",), device="cuda"))
+for check in sorted(checks.listed, key=lambda c: "kernel" not in c.name):
+    print(check.name, finding(check).outcome)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    lines = ran.stdout.splitlines()
+    assert lines == ["gpu_codes/kernel:equal failed", "on_gpu.gpu_by_reciprocal:equal not run"], ran.stderr[-2000:]
