@@ -10,7 +10,7 @@ from fxrewrite.dsl.codes import TITLES
 ROOT = Path(__file__).parents[1]
 OF_FILES = {"RW001", "RW002", "RW131"}  # of a file that cannot be read: tests/test_check_command.py, test_use.py
 OF_PINS = {"RW501", "RW502", "RW503", "RW504"}  # of expect.toml: tests/test_expect.py
-FOUND_BY_VERIFY = {"RW408", "RW601", "RW602", "RW603", "RW605", "RW606", "RW610", "RW611"}
+FOUND_BY_VERIFY = {"RW408", "RW601", "RW602", "RW603", "RW605", "RW606", "RW607", "RW608", "RW610", "RW611"}
 FOUND_BY_BIND = {"RW229", "RW230"}  # of the torch that is installed: tests of `check --bind`
 
 

@@ -71,6 +71,9 @@ def _listed(ctx: Any, param: Any, value: tuple[str, ...] | str | None) -> tuple[
     return tuple(n.strip() for v in parts for n in v.split(",") if n.strip()) or None
 
 
+SWITCH, LISTED = _Switch(), _listed  # of options that verbs declare themselves
+
+
 def settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say what is on. The verb takes them as one argument `config`, made by `config_of`."""
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-import time
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from attrs import evolve
 
-from fxrewrite.cli.exits import ABSENT, FINDINGS, MISUSE
+from fxrewrite.cli.counterexamples import kept
+from fxrewrite.cli.exits import ABSENT, FINDINGS, INTERRUPTED, MISUSE
 from fxrewrite.cli.folders import expanded
+from fxrewrite.cli.options import LISTED, SWITCH
+from fxrewrite.cli.progress import Progress, interruptible
 from fxrewrite.dsl.packs import check_packs, shipped
 from fxrewrite.verify.profiles import PROFILES
 
@@ -45,17 +44,27 @@ FOLDER = ".fxrewrite/counterexamples"
 @click.option(
     "--import", "modules", multiple=True, metavar="MODULE", help="Import MODULE, which registers ops or kernels."
 )
+@click.option("--model", metavar="PROGRAM", help="Judge each site of a model on its real inputs: as for `apply`.")
+@click.option("--inputs", help="With --model: module:function, which returns the arguments; else those of PROGRAM.")
+@click.option("--providers", callback=LISTED, help="With --model: providers in order; kernel, op if not said.")
+@click.option("--level", default="O2", show_default=True, help="With --model: O0 (nothing) to O3.")
+@click.option(
+    "--flag", "flags", multiple=True, type=SWITCH, help="With --model: a flag, pack or pack.rule, name=on or =off."
+)
 @click.option("--mutate", is_flag=True, help="Break what is verified on purpose, and say which checks see it.")
 @click.option("--sample", default=0, metavar="N", help="With --mutate: about N mutants, spread; 0 is all.")
 @click.option("--replay", type=click.Path(dir_okay=False), metavar="FILE", help="Try a counterexample again.")
+@interruptible
 def command(
     packs: tuple[str, ...], profile: str, only: tuple[str, ...], seed: int, strict: bool, jobs: int, how: str,
-    everything: bool, counterexamples: str, device: str, modules: tuple[str, ...], mutate: bool, sample: int,
-    replay: str | None,
+    everything: bool, counterexamples: str, device: str, modules: tuple[str, ...], model: str | None,
+    inputs: str | None, providers: tuple[str, ...] | None, level: str, flags: tuple[tuple[str, bool], ...],
+    mutate: bool, sample: int, replay: str | None,
 ) -> None:  # fmt: skip
     """Verify PACKS: .rw files, folders of them, or names of shipped packs. Without PACKS, all shipped packs.
 
-    The exit code is 1 where something failed (with --strict: or could not be tried), 2 where a file cannot be read.
+    The exit code is 1 where something failed (with --strict: or could not be tried), 2 where a file cannot be read, 130
+    where Ctrl-C ended it: what was done by then is written.
     """
     named = tuple(map(str, expanded(packs, shipped()) or list(shipped())))
     _stop_at_errors(named)
@@ -64,6 +73,14 @@ def command(
 
         imported(modules)
     _stop_without(device)
+    if model is not None:
+        from fxrewrite.cli.verify_model import Asked, verify_model
+        from fxrewrite.verify.report import formatted
+
+        asked = Asked(model, inputs, providers or (), level, flags)
+        report = verify_model(asked, named, Path(counterexamples))
+        click.echo(formatted(report, how, everything))
+        sys.exit(_code(report, strict))
     if replay is not None:
         from fxrewrite.verify.replay import replayed
 
@@ -78,42 +95,39 @@ def command(
         sys.exit(_mutate(plan, jobs, sample, how))
     report = _run(plan, jobs, Path(counterexamples))
     click.echo(formatted(report, how, everything))
+    sys.exit(_code(report, strict))
+
+
+def _code(report: Report, strict: bool) -> int:
+    """The exit code of a report."""
     bad = ("failed", "not run") if strict else ("failed",)
-    sys.exit(FINDINGS if report.stopped or any(f.outcome in bad for f in report.findings) else 0)
+    if report.stopped:
+        return INTERRUPTED
+    return FINDINGS if any(f.outcome in bad for f in report.findings) else 0
 
 
 def _mutate(plan: Plan, jobs: int, sample: int, how: str) -> int:
-    """Write the mutation score; 1 where the run was stopped."""
+    """Write the mutation score; the exit code."""
     from fxrewrite.verify.mutation.report import Score, as_json, as_text
     from fxrewrite.verify.mutation.score import begin_mutation
 
-    began, found = time.monotonic(), list["Tried"]()
-    running = begin_mutation(plan, jobs, sample)
+    found = list["Tried"]()
+    done = total = 0
 
-    def told(done: int) -> str:
+    def told() -> str:
         killed = sum(t.state == "killed" for t in found)
-        return f"{done} of {running.total} subjects, {len(found)} mutants, {killed} killed"
+        return f"{done} of {total} subjects, {len(found)} mutants, {killed} killed"
 
-    stopped = _collected(running.tried, found.extend, told)
-    score = Score(tuple(found), time.monotonic() - began, stopped)
+    with Progress(told) as progress:
+        running = begin_mutation(plan, jobs, sample)
+        total = running.total
+        for tried in running.tried:
+            found += tried
+            done += 1
+            progress.step()
+    score = Score(tuple(found), progress.seconds, progress.stopped)
     click.echo(as_json(score) if how == "json" else as_text(score))
-    return FINDINGS if stopped else 0
-
-
-def _collected(source: Iterable[Any], keep: Callable[[Any], None], told: Callable[[int], str]) -> bool:
-    """Keep everything that comes, with a line on a terminal that is written over. True where Ctrl-C ended it: what was
-    done is kept."""
-    began, shown, stopped = time.monotonic(), sys.stderr.isatty(), False
-    try:
-        for done, one in enumerate(source, 1):
-            keep(one)
-            if shown:
-                click.echo(f"\r\033[K{told(done)}, {time.monotonic() - began:.0f} s", nl=False, err=True)
-    except KeyboardInterrupt:
-        stopped = True
-    if shown:
-        click.echo("\r\033[K", nl=False, err=True)
-    return stopped
+    return INTERRUPTED if progress.stopped else 0
 
 
 def _stop_at_errors(named: tuple[str, ...]) -> None:
@@ -139,25 +153,16 @@ def _run(plan: Plan, jobs: int, folder: Path) -> Report:
     from fxrewrite.verify.report import Report
     from fxrewrite.verify.runner import begin
 
-    began, found = time.monotonic(), list["Finding"]()
-    running = begin(plan, jobs)
+    found, sources = list["Finding"](), dict[str, str]()
+    total = 0
+    with Progress(lambda: f"{len(found)} of {total} checks, {_failed(found)} failed") as progress:
+        running = begin(plan, jobs)
+        total, sources = running.total, running.sources
+        for one in running.findings:
+            found.append(kept(one, folder))
+            progress.step()
+    return Report(tuple(found), plan.profile, progress.seconds, total, progress.stopped, sources)
 
-    def told(done: int) -> str:
-        return f"{done} of {running.total} checks, {sum(f.outcome == 'failed' for f in found)} failed"
 
-    stopped = _collected(running.findings, lambda one: found.append(_kept(one, folder)), told)
-    return Report(tuple(found), plan.profile, time.monotonic() - began, running.total, stopped, running.sources)
-
-
-def _kept(found: Finding, folder: Path) -> Finding:
-    """The finding with its counterexample in a file: `script` is then the path."""
-    if found.script is None:
-        return found
-    path = folder / (re.sub(r"\W+", "_", f"{found.subject}_{found.check}") + ".py")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(found.script)
-    except OSError as error:
-        click.echo(f"cannot write {path}: {error.strerror}", err=True)
-        return evolve(found, script=None)
-    return evolve(found, script=str(path))
+def _failed(found: list[Finding]) -> int:
+    return sum(f.outcome == "failed" for f in found)

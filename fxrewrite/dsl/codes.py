@@ -101,6 +101,8 @@ TITLES: dict[str, str] = {
     "RW603": "a rule that fires where it must not, or does not where it must",
     "RW605": "a graph that is another function after the rewrite",
     "RW606": "sides that differ in dtype, shape or strides",
+    "RW607": "a site of a model that is another function after the rewrite",
+    "RW608": "a model that is farther from float32 with packs on",
     "RW610": "not proved here",
     "RW611": "a device that is not here",
 }

@@ -18,6 +18,7 @@ from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.lowering.plan import Plan
 from fxrewrite.patterns.events import Log, record
 
+OPS = ("call_function",)
 SEED = 0  # before each run, so that what draws random numbers draws the same ones
 
 
@@ -32,11 +33,17 @@ class Site:
 
 @frozen(eq=False)
 class Rewritten:
-    """A copy of the graph after rules at some sites. `stands_for`: a node that was replaced -> the one in its place."""
+    """A copy of the graph after rules at some sites.
+
+    `stands_for`: a node that was replaced -> the one in its place. `fired`: what was done, by site. `replaced`: a node
+    that a rule wrote -> the one whose place it took, though another rule took its own since.
+    """
 
     gm: GraphModule
     log: Log
     stands_for: Mapping[str, str] = field(factory=dict[str, str])
+    fired: Mapping[Site, Plan] = field(factory=dict[Site, Plan])
+    replaced: Mapping[str, str] = field(factory=dict[str, str])
 
     @property
     def sites(self) -> list[Site]:
@@ -60,40 +67,52 @@ class Captured:
     inputs: tuple[Any, ...]
     shown: Callable[[Sequence[Any]], Any] = tuple
 
-    def run(self, gm: GraphModule | None = None, watch: Callable[[Node, Any], None] | None = None) -> Results:
-        """Run the graph, or a rewritten copy, on copies of the inputs; `watch` gets each node with its value."""
+    def run(
+        self,
+        gm: GraphModule | None = None,
+        watch: Callable[[Node, Any], None] | None = None,
+        ops: tuple[str, ...] = OPS,
+    ) -> Results:
+        """Run the graph, or a rewritten copy, on copies of the inputs; `watch` gets each node of `ops` with its
+        value."""
         inputs = copy.deepcopy(self.inputs)
         versions = [t._version if isinstance(t, Tensor) else 0 for t in inputs]
         with torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(SEED)
-            outputs = _Watched(gm or self.gm, watch).run(*inputs, enable_io_processing=False)
+            outputs = _Watched(gm or self.gm, watch, ops).run(*inputs, enable_io_processing=False)
         written = (t if isinstance(t, Tensor) and t._version != v else None for t, v in zip(inputs, versions))
         return Results(tuple(tree_leaves(outputs, is_leaf=lambda leaf: leaf is None)), tuple(written))
 
     def rewritten(self, pass_: RewritePass, allows: Callable[[Site], bool]) -> Rewritten:
         """A copy of the graph after the rules of a pass at the sites that `allows` allows."""
-        gm, plans = copy.deepcopy(self.gm), list[Plan]()
+        gm, plans = copy.deepcopy(self.gm), dict[Site, Plan]()
         with record() as log:
 
             def allowed(plan: Plan) -> bool:
                 node = plan.found.site.name if plan.found.site is not None else "?"
-                found = allows(Site(plan.found.rule.full_name, log.graphs, node))
-                plans.extend([plan] if found else [])
+                site = Site(plan.found.rule.full_name, log.graphs, node)
+                found = allows(site)
+                if found:
+                    plans[site] = plan
                 return found
 
             rewrite_by(lambda graph: pass_.rewrite(graph, allowed), gm)
-        pairs = ((o.node, n) for p in plans for o in p.outputs if o.node._erased for n in o.value.nodes[:1])
-        return Rewritten(gm, log, {old.name: new.name for old, new in pairs if not new._erased})
+        done = Rewritten(gm, log)
+        fired = {s: plans[s] for s in done.sites if s in plans}
+        outputs = [o for p in fired.values() for o in p.outputs if o.node._erased]
+        pairs = [(o.node, n) for o in outputs for n in o.value.nodes[:1] if n is not o.node]
+        stands_for = {old.name: new.name for old, new in pairs if not new._erased}
+        return Rewritten(gm, log, stands_for, fired, {new.name: old.name for old, new in pairs})
 
 
 class _Watched(Interpreter):
-    def __init__(self, gm: GraphModule, watch: Callable[[Node, Any], None] | None):
+    def __init__(self, gm: GraphModule, watch: Callable[[Node, Any], None] | None, ops: tuple[str, ...]):
         super().__init__(gm)
-        self.watch = watch
+        self.watch, self.ops = watch, ops
 
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
-        if self.watch is not None and n.op == "call_function":
+        if self.watch is not None and n.op in self.ops:
             self.watch(n, value)
         return value
 

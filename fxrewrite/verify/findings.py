@@ -19,6 +19,8 @@ CODES = {
     "property": "RW226",
     "context": "RW605",
     "static": "RW606",
+    "site": "RW607",
+    "model": "RW608",
 }
 
 
@@ -38,10 +40,11 @@ class Counts:
 class Finding:
     """The outcome of a check.
 
-    `check`: static, form, fires, equal, provider, property, context. `subject`: the rule (`pack.rule`) or the form
-    (`op/form`). `provider`: what was judged, where it is not the definition. `cases`: how many inputs or graphs were
-    tried. `trivial`: both sides are one definition, which proves nothing. `not run`: `reason` says why; not
-    proved. `closest`: of what passed, what came nearest to a fault. `script`: a counterexample that runs alone.
+    `check`: static, form, fires, equal, provider, property, context; of a model site, model. `subject`: the rule
+    (`pack.rule`), the form (`op/form`) or the model. `provider`: what was judged, where it is not the definition.
+    `cases`: how many inputs or graphs were tried. `trivial`: both sides are one definition, which proves nothing.
+    `not run`: `reason` says why; not proved. `closest`: of what passed, what came nearest to a fault. `script`: a
+    counterexample that runs alone. `site`: the node of a model.
     """
 
     check: str
@@ -55,6 +58,7 @@ class Finding:
     span: Span | None = field(default=None, eq=False)
     script: str | None = field(default=None, eq=False, repr=False)
     seconds: float = field(default=0.0, eq=False)
+    site: str = ""
 
     @property
     def code(self) -> str | None:

@@ -24,6 +24,8 @@ HINTS = {
     "RW603": "the rule is taken where it must not be, or not where it must: look at the graph of the counterexample",
     "RW226": "take the property away, or mend the definition",
     "RW605": "the graph of the counterexample shows what surrounds the rule; `fxrewrite explain` says what fired",
+    "RW607": "with a counterexample the rule is wrong; without one, what serves it here: take another with --providers",
+    "RW608": "begin with the sites that fail; where none does, `fxrewrite bisect` names the first that moves it",
     "RW606": "both sides of a rule have the same dtype, shape and strides on all sizes",
 }
 
@@ -78,6 +80,7 @@ def as_text(report: Report, everything: bool = False) -> str:
     if everything:
         blocks.append(_table(f for f in _in_order(report.findings) if f.outcome in ("passed", "trivial")))
     blocks.append(_not_run(report.findings, everything))
+    blocks += [f"{f.subject}: {f.closest}" for f in report.findings if f.check == "model" and f.closest]
     return "\n\n".join([b for b in blocks if b] + [_summary(report)])
 
 
@@ -144,6 +147,6 @@ def _object(f: Finding) -> dict[str, Any]:
     return {
         "check": f.check, "subject": f.subject, "outcome": f.outcome, "reason": f.reason, "code": f.code,
         "provider": f.provider, "cases": f.cases, "seconds": round(f.seconds, 4), "closest": f.closest,
-        "counts": {name: asdict(c) for name, c in f.counts}, "script": f.script,
+        "site": f.site, "counts": {name: asdict(c) for name, c in f.counts}, "script": f.script,
         **(span_json(f.span) if f.span else {}),
     }  # fmt: skip

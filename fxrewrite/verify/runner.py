@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -35,6 +33,7 @@ from fxrewrite.verify.ranked import SIZES, is_ranked, ranked_claims, ranked_prof
 from fxrewrite.verify.shrink import shrink
 from fxrewrite.verify.static import static
 from fxrewrite.verify.strategies import cases
+from fxrewrite.verify.workers import DIED, shared
 
 
 @frozen
@@ -110,7 +109,7 @@ def begin(plan: Plan, jobs: int = 1) -> Running:
     checks = make_checks(plan)
     count = len(checks.listed)
     alone = jobs <= 1 or count < jobs
-    findings = map(finding, checks.listed) if alone else _shared(plan, count, jobs)
+    findings = map(finding, checks.listed) if alone else _shared(plan, checks, jobs)
     return Running(count, findings, checks.program.sources)
 
 
@@ -140,26 +139,20 @@ def finding(check: Check) -> Finding:
     return evolve(found, span=found.span or check.span, seconds=perf_counter() - began)
 
 
-def _shared(plan: Plan, count: int, jobs: int) -> Iterator[Finding]:
+def _shared(plan: Plan, checks: Checks, jobs: int) -> Iterator[Finding]:
     """The findings by several processes, each of which makes the checks of the plan for itself."""
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start, (plan,))
-    try:
-        for done in as_completed([pool.submit(_nth, i) for i in range(count)]):
-            yield done.result()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+
+    def died(index: int) -> Finding:
+        check = checks.listed[index]
+        return Finding(check.kind, check.subject, "not run", DIED, span=check.span)
+
+    return shared(range(len(checks.listed)), partial(_worker, plan), jobs, died)
 
 
-_PROCESS: dict[str, Checks] = {}  # of a worker process: the checks, made once
-
-
-def _start(plan: Plan) -> None:
+def _worker(plan: Plan) -> Callable[[int], Finding]:
     torch.set_num_threads(1)
-    _PROCESS["checks"] = make_checks(plan)
-
-
-def _nth(index: int) -> Finding:
-    return finding(_PROCESS["checks"].listed[index])
+    listed = make_checks(plan).listed
+    return lambda index: finding(listed[index])
 
 
 # ---- what is checked of one claim

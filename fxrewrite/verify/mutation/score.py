@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from random import Random
 
 from attrs import frozen
@@ -16,6 +14,7 @@ from fxrewrite.verify.mutation.equivalence import argued, arguments
 from fxrewrite.verify.mutation.mutant import KINDS, Mutant
 from fxrewrite.verify.mutation.subjects import Subject, Tried, Workshop, subjects, try_subject
 from fxrewrite.verify.runner import Plan, own_claims
+from fxrewrite.verify.workers import DIED, shared
 
 EACH = 4  # mutants of a subject in a sample
 
@@ -77,54 +76,18 @@ def _wanted(plan: Plan) -> Callable[[Mutant], bool]:
 
 
 def _shared(plan: Plan, chosen: list[Subject], most: int, jobs: int) -> Iterator[list[Tried]]:
-    """The subjects by several processes. A torch op may kill one: what was under way is then tried alone."""
-    waiting, alone = list(reversed(chosen)), list[Subject]()
-    while waiting:
-        pool = _pool(plan, jobs)
-        under_way: dict[Future[list[Tried]], Subject] = {}
-        try:
-            while waiting or under_way:
-                while waiting and len(under_way) <= jobs:
-                    subject = waiting.pop()
-                    under_way[pool.submit(_nth, subject, most)] = subject
-                done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
-                    del under_way[future]
-        except BrokenProcessPool:
-            alone += under_way.values()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-    for subject in alone:
-        yield _isolated(plan, subject, most)
+    """The subjects by several processes."""
+    return shared(chosen, partial(_worker, plan, most), jobs, _died)
 
 
-def _isolated(plan: Plan, subject: Subject, most: int) -> list[Tried]:
-    """A subject in a process of its own."""
-    pool = _pool(plan, 1)
-    try:
-        return pool.submit(_nth, subject, most).result()
-    except BrokenProcessPool:
-        said = f"{subject.kind} {subject.name}"
-        why = "the process died: a torch op that it calls crashes on what it is given"
-        return [Tried(said, subject.kind, subject.name, "", "all mutants", "", "not run", why)]
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+def _died(subject: Subject) -> list[Tried]:
+    said = f"{subject.kind} {subject.name}"
+    return [Tried(said, subject.kind, subject.name, "", "all mutants", "", "not run", DIED)]
 
 
-def _pool(plan: Plan, jobs: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start, (plan,))
-
-
-_PROCESS: dict[str, tuple[Workshop, Plan]] = {}  # of a worker process: the program and what is asked of it
-
-
-def _start(plan: Plan) -> None:
+def _worker(plan: Plan, most: int) -> Callable[[Subject], list[Tried]]:
     import torch
 
     torch.set_num_threads(1)
-    _PROCESS["shop"] = _workshop(plan), plan
-
-
-def _nth(subject: Subject, most: int) -> list[Tried]:
-    return _try(subject, *_PROCESS["shop"], most)
+    shop = _workshop(plan)
+    return lambda subject: _try(subject, shop, plan, most)
