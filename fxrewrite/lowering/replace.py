@@ -15,6 +15,7 @@ from torch.fx import Node
 from fxrewrite.lowering import fakes
 from fxrewrite.lowering.editor import Editor
 from fxrewrite.lowering.plan import Output, Plan, Refusal, idle
+from fxrewrite.lowering.relaid import Vals, note, relaid
 from fxrewrite.patterns.values import Dims, dims_of
 from fxrewrite.patterns.wording import describe
 from fxrewrite.patterns.writes import memory, returned
@@ -34,15 +35,33 @@ def fire(p: Plan, editor: Editor, emit: Callable[[Editor, Plan], list[Any]], mar
     editor.made = []
     try:
         pairs = _pairs(editor, p, emit(editor, p))
-        for o, new in pairs:
-            if not o.node.users.keys() <= p.dead:  # else nobody sees it
-                compatible(o.node, new, editor.truth)
-                _unaliased(o.node, new, editor)
+        seen = [(o.node, new) for o, new in pairs if not o.node.users.keys() <= p.dead]
+        for old, new in seen:
+            same_type(old, new, editor.truth)
+            _unaliased(old, new, editor)
+        vals = _in_strides(seen, p, editor.truth)
     except Exception:
         editor.undo()
         raise
     _move(p, editor)
     _substitute(p, editor, pairs, mark)
+    note(vals)
+
+
+def _in_strides(pairs: list[tuple[Node, Node]], p: Plan, truth: Any) -> Vals:
+    """The fake values of what reads outputs in other strides; refuse where one that reads them depends on these."""
+    refused: list[Refusal] = []
+    other: Vals = {}
+    for old, new in pairs:
+        try:
+            same_strides(old, new, truth)
+        except Refusal as refusal:
+            refused.append(refusal)
+            other[old] = new.meta["val"]
+    vals = relaid(other, p.dead) if other else {}
+    if vals is None:
+        raise refused[0]
+    return {n: val for n, val in vals.items() if n not in other}
 
 
 def _pairs(editor: Editor, p: Plan, results: list[Any]) -> list[tuple[Output, Node]]:
@@ -85,6 +104,12 @@ def _back(editor: Editor, new: Node, o: Output, value: Any) -> Node:
 
 def compatible(old: Node, new: Node, truth: Any = None) -> None:
     """Refuse where `new` differs from `old` in dtype, device, shape, or strides of dims above 1."""
+    same_type(old, new, truth)
+    same_strides(old, new, truth)
+
+
+def same_type(old: Node, new: Node, truth: Any = None) -> None:
+    """Refuse where `new` differs from `old` in dtype, device or shape."""
     a, b = old.meta["val"], new.meta["val"]
     if a.dtype != b.dtype:
         raise Refusal("dtype", str(b.dtype), str(a.dtype), old)
@@ -93,7 +118,12 @@ def compatible(old: Node, new: Node, truth: Any = None) -> None:
     shape = dims_of(a)
     if not _same_sizes(dims_of(b), shape, truth):
         raise Refusal("shape", str(list(dims_of(b))), str(list(shape)), old)
-    for size, s, t in zip(shape, _strides(a), _strides(b), strict=True):
+
+
+def same_strides(old: Node, new: Node, truth: Any = None) -> None:
+    """Refuse where `new` differs from `old`, of the same shape, in the strides of dims above 1."""
+    a, b = old.meta["val"], new.meta["val"]
+    for size, s, t in zip(dims_of(a), _strides(a), _strides(b), strict=True):
         if size == 1 or size == 0 or s == t:
             continue
         if truth is not None and not isinstance(size, int) and truth(sympy.Eq(s, t)) is True:
