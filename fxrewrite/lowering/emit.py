@@ -147,7 +147,12 @@ class Emitter:
             _has_layout(info, node)
         like = self.plan.anchor
         device = like.meta["val"].device.type
-        provider = self.providers.choose(op, device, lambda case: self.impl(case, op, nodes, attributes, types))
+        provider = self.providers.choose(
+            op,
+            device,
+            lambda case: self.impl(case, op, nodes, attributes, types),
+            lambda: (torch.fx.map_arg(nodes, lambda n: n.meta["val"]), attributes),
+        )
         self.used.append(provider.name)
         if provider.results is not None:
             return provider.results

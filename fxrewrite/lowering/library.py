@@ -60,6 +60,11 @@ def declared(program: Program, target: Any) -> Declared | None:
     return Declared(owner, op, target._overloadname == "dyn", visible)
 
 
+def name_of(program: Program, name: str) -> str:
+    """The name under which an op of `program` is registered. Raises EvaluationError where the program has none."""
+    return _registry.name_of(program, name)
+
+
 def register(program: Program) -> None:
     """Register every op of `program`, for code that names them and was compiled elsewhere (a warm cache, an export)."""
     for name in program.ops:
@@ -128,8 +133,9 @@ def _register(library: torch.library.Library, name: str, program: Program, op: O
     qualified = f"{NAMESPACE}::{name}"
     library.define(name + schema(op, dyn), tags=(torch.Tag.pt2_compliant_tag,))
     library.impl(name, _kernel(program, op), "CompositeExplicitAutograd")
-    torch.library.register_fake(qualified, _fake(program, op), lib=library)
-    torch.library.register_autograd(qualified, _backward(program, op), setup_context=_save_for_backward, lib=library)
+    torch.library.register_fake(qualified, fake_of(program, op), lib=library)
+    backward, save = backward_of(program, op)
+    torch.library.register_autograd(qualified, backward, setup_context=save, lib=library)
 
 
 def _kernel(program: Program, op: OpDef) -> Callable[..., Any]:
@@ -143,7 +149,7 @@ def _kernel(program: Program, op: OpDef) -> Callable[..., Any]:
     return kernel
 
 
-def _fake(program: Program, op: OpDef) -> Callable[..., Any]:
+def fake_of(program: Program, op: OpDef) -> Callable[..., Any]:
     """Results without data, from the declared types; where those leave a size open, from the definition."""
 
     def fake(*args: Any) -> Any:
@@ -244,8 +250,12 @@ def _save_for_backward(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.others = [None if isinstance(a, Tensor) else (a,) for a in leaves]  # a tensor's place holds None
 
 
+def backward_of(program: Program, op: OpDef) -> tuple[Callable[..., Any], Callable[..., None]]:
+    """The gradient of the definition, evaluated again on the saved arguments; and what saves them."""
+    return _backward(program, op), _save_for_backward
+
+
 def _backward(program: Program, op: OpDef) -> Callable[..., Any]:
-    """The gradient of the definition, evaluated again on the saved arguments."""
 
     def backward(ctx: Any, *grads: Any) -> Any:
         again = torch.is_grad_enabled()  # a second derivative is asked for

@@ -79,7 +79,10 @@ class _Call:
         given = {n: to_core(v) for n, v in attributes.items()}
         try:
             provider = self.providers.choose(
-                self.declared.op, self.device, lambda case: write_impl(case, self.site(operands, given))
+                self.declared.op,
+                self.device,
+                lambda case: write_impl(case, self.site(operands, given)),
+                lambda: (torch.fx.map_arg(operands, lambda n: n.meta["val"]), attributes),
             )
         except Kept:
             d = self.declared

@@ -18,7 +18,7 @@ from fxrewrite.dsl import registered
 from fxrewrite.dsl.check.problem import closest
 from fxrewrite.dsl.check.terms import calls_of
 from fxrewrite.dsl.core import Case, OpDef, Program
-from fxrewrite.lowering import library
+from fxrewrite.lowering import generated, library
 from fxrewrite.lowering.failures import Failures
 from fxrewrite.lowering.impls import NotServed, can_provide, missing_op
 from fxrewrite.lowering.plan import Refusal
@@ -29,6 +29,7 @@ logger = logging.getLogger("fxrewrite")
 DEFAULT = ("kernel", "generated", "definition")
 BUILT_IN = (*DEFAULT, "op")
 KEPT = "kept: no faster provider here"
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 class Kept(Refusal):
@@ -109,8 +110,11 @@ class Providers:
     proofs: Proofs = field(default=Factory(lambda self: Proofs(self.program), takes_self=True))
     _lacking: dict[str, str | None] = field(init=False, factory=dict)
 
-    def choose(self, op: OpDef, device: str, write: Callable[[Case], list[Any]]) -> Provider:
+    def choose(
+        self, op: OpDef, device: str, write: Callable[[Case], list[Any]], site: Callable[[], Arguments] | None = None
+    ) -> Provider:
         """The provider of a call. `write` puts an impl into the graph, or raises NotServed, the graph as it was.
+        `site`: the operands, as fake tensors, and the attributes; without it no kernel is generated.
 
         Raises Refusal: the site stays, or nothing serves it.
         """
@@ -124,7 +128,10 @@ class Providers:
                 if kernel is not None:
                     return Provider("kernel", lambda dyn, k=kernel: k.dyn if dyn else k.default)
             elif name == "generated":
-                continue
+                reason = "no site" if site is None else generated.why_not(self.program, op, device, *site())
+                if reason is None:
+                    return Provider("generated", lambda dyn: generated.op_for(self.program, op.name))
+                reasons.append(f"generated: {reason}")
             elif name == "definition":
                 found = "; ".join([*reasons, f"providers: {', '.join(self.names)}"])
                 hint = next(filter(None, hints), "" if lacking else providers_hint(["op"]))
