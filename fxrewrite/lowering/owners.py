@@ -27,7 +27,6 @@ TORCH = frozenset(
 OURS = frozenset({"fxrewrite", "fxrewrite_kernels"})
 OF_NAMESPACE = {"_C": "vllm", "_C_cache_ops": "vllm", "_moe_C": "vllm", "_rocm_C": "vllm"}  # written in C++
 ELSEWHERE = re.compile(r"Meta|Autograd|Autocast|ADInplaceOrView|Func|Python")  # keys at which no result is computed
-CODE = (lambda: None).__code__  # of nobody
 REGISTERED = re.compile(r"^(\w+)(?:\[alias\])?: registered at (.*):\d+", re.M)
 
 
@@ -62,17 +61,25 @@ def _files(name: str) -> Iterator[str]:
     """The files in which an op and its kernels are registered."""
     defined: Any = OPDEFS.get(name)
     if defined is not None:
-        for function in (defined._init_fn, *defined._backend_fns.values()):
-            yield getattr(inspect.unwrap(function), "__code__", CODE).co_filename
+        yield from map(_file_of, (defined._init_fn, *defined._backend_fns.values()))
     else:
         found = REGISTERED.findall(torch._C._dispatch_dump(name))
         yield from (file for key, file in found if not ELSEWHERE.match(key))
 
 
+def _file_of(function: Any) -> str:
+    """Where a kernel is written that may stand in a closure of torch; nothing where that is not known."""
+    function = inspect.unwrap(function)
+    if not inspect.isfunction(function):
+        return ""
+    inner = inspect.getclosurevars(function).nonlocals.get("fn")
+    return function.__code__.co_filename if inner is None else _file_of(inner)
+
+
 @cache
 def _package(namespace: str, file: str) -> str | None:
     """The distribution to which a file belongs that registers ops in a namespace."""
-    if file.endswith(".py") or file.startswith("<"):
+    if not file.endswith((".cpp", ".cu", ".cc", ".hip", ".h")):
         module = next((n for n, m in sys.modules.copy().items() if getattr(m, "__file__", None) == file), "__main__")
     else:
         module = OF_NAMESPACE.get(namespace, namespace)

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.fx import Node
 
+from fxrewrite.dsl.check.terms import calls_of
 from fxrewrite.dsl.core import Apply, Call, Each, Lit, Prim, Result, RuleDef, span_of
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.patterns.construct import construct
@@ -22,7 +23,7 @@ from fxrewrite.patterns.forms import Library, Pattern
 from fxrewrite.patterns.hints import SPECIALIZE, attribute_hint, place_of_term
 from fxrewrite.patterns.state import State, Trace
 from fxrewrite.patterns.values import Value
-from fxrewrite.patterns.views import Sweep, View
+from fxrewrite.patterns.views import Sweep, View, node_of
 from fxrewrite.patterns.wording import expected_text, found_text, node_text, text, type_found, type_wanted, values_text
 
 READERS = 4  # users of a value that are told of
@@ -42,15 +43,16 @@ def near_misses(sweep: Sweep, library: Library) -> list[Event]:
         if pattern.name in sweep.off:
             continue
         rule: RuleDef = pattern.owner
-        ops = chain(pattern.normal(rule.left[0]))
-        if not ops:
-            continue
-        root, first = ops[0], ops[-1]
-        events += [_root_miss(sweep, pattern, v) for v in sites.get(root, ()) if (rule.full_name, id(v)) not in matched]
-        if first != root:
-            events += [
-                _first_miss(pattern, v, first, root) for v in sites.get(first, ()) if not _feeds(sweep, v, ops[-2])
-            ]
+        ops, missed = chain(pattern.normal(rule.left[0])), list[Event]()
+        if ops:
+            root, first = ops[0], ops[-1]
+            for v in sites.get(root, ()):
+                if (rule.full_name, id(v)) not in matched:
+                    missed.append(_root_miss(sweep, pattern, v))
+            for v in sites.get(first, ()) if first != root else ():
+                if not _feeds(sweep, v, ops[-2]):
+                    missed.append(_first_miss(pattern, v, first, root))
+        events += _with_unproved(missed, _unproved(sweep, rule))
     return events
 
 
@@ -121,6 +123,13 @@ def _root_miss(sweep: Sweep, pattern: Pattern, v: Value) -> Event:
     if pattern.members is not None and trace.depth < 0:
         return _event(rule, node, "other op", "two or more values of one form", "one", rule.left_span)
     about = trace.found.nodes[:1] if isinstance(trace.found, Value) else ()
+    refused = _refused_form(sweep, trace)
+    if refused is not None:
+        form, found = refused
+        place = span_of(trace.term) or rule.left_span
+        return _event(
+            rule, node, "not proved", _proof(form), found.why, place, about, found.hint, depth=max(trace.depth, 0)
+        )
     typed = trace.reason == "dtype"
     expected, found = (type_wanted, type_found) if typed else (expected_text, found_text)
     return _event(
@@ -128,6 +137,35 @@ def _root_miss(sweep: Sweep, pattern: Pattern, v: Value) -> Event:
         span_of(_owner(trace.term)) or rule.left_span, about, _hint(sweep, rule, trace),
         _closest_form(sweep, trace), max(trace.depth, 0),
     )  # fmt: skip
+
+
+def _refused_form(sweep: Sweep, trace: Trace) -> tuple[Pattern, Any] | None:
+    """Where an op was expected: the form of it that matched there and is not proved, and why."""
+    if not isinstance(trace.term, Result) or not isinstance(trace.found, Value):
+        return None
+    name, behind = trace.term.call.op, _behind(trace.found)
+    return next(((p, why) for p, v, why in sweep.unproved if p.owner.name == name and v in behind), None)
+
+
+def _unproved(sweep: Sweep, rule: RuleDef) -> list[Event]:
+    """Where a form of one of the ops of a rule is not proved."""
+    ops = {c.op for c in calls_of(rule.left)} if sweep.unproved else set[str]()
+    return [
+        _event(rule, node, "not proved", _proof(form), found.why, rule.left_span, [node], found.hint)
+        for form, v, found in sweep.unproved
+        if form.owner.name in ops and (node := node_of(v)) is not None
+    ]
+
+
+def _with_unproved(missed: list[Event], unproved: list[Event]) -> list[Event]:
+    """Each of these once: what an op before it says of a form that is not proved says the form."""
+    told = {n for e in missed if e.reason == "not proved" for n in e.nodes}
+    new = [e for e in unproved if told.isdisjoint(e.nodes)]
+    return [e for e in missed if e.reason == "not proved" or not any({*e.nodes} & {*u.nodes} for u in new)] + new
+
+
+def _proof(form: Pattern) -> str:
+    return f"a proof of the form {form.name.replace('.', '/', 1)}"
 
 
 def _closest_form(sweep: Sweep, trace: Trace) -> str:
