@@ -18,9 +18,10 @@ from torch.fx import GraphModule
 from torch.nn import functional as F
 
 from capture import export_graph, make_fx_graph, post_grad_graphs
-from explained import explained, low, miss, off
+from explained import NAME, explained, low, miss, off
 from fxrewrite.cli.options import settings
 from fxrewrite.lowering.config import make_config
+from fxrewrite.lowering.proofs import VARIABLE
 from fxrewrite.patterns import hints
 from spelled_ops import rms
 
@@ -123,7 +124,7 @@ def test_an_attribute_that_a_fusion_pins_is_left_out() -> None:
 
 def setting(hint: str) -> dict[str, Any]:
     """What a hint says to set in Python; what it says to type on the command line must be the same."""
-    found = re.fullmatch(r"`(--.+?)`, in Python (\w+)=(.+?), (?:turns|leaves|runs|lets|says) .*", hint)
+    found = re.fullmatch(r"`(--.+?)`, in Python (\w+)=(.+?), (?:turns|leaves|runs|lets|says|uses) .*", hint)
     assert found, hint
     option, name, value = found[1], found[2], ast.literal_eval(found[3])
     seen: list[Any] = []
@@ -243,6 +244,29 @@ def test_a_provider_of_a_weaker_contract() -> None:
         lib._destroy()
 
 
+def test_a_provider_that_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE)
+    text, lib = serving(lambda x: F.gelu(F.silu(x)) + 1)
+    try:
+        hint = hint_of(text, PLAIN, providers=["mine"])
+        script = f"`fxrewrite verify {NAME} -k two/mine` (with `--import` of what registers the op) makes a script; "
+        assert hint == script + "`--allow-unproved`, in Python allow_unproved=True, uses it without a proof"
+        assert fires(text, PLAIN, providers=["mine"], **setting(hint.removeprefix(script)))
+    finally:
+        lib._destroy()
+
+
+def test_a_provider_that_cannot_be_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE)
+    text = f"{TWO}\n  impl mine  hinted.two(x)"
+    with torch.library._scoped_library("hinted", "FRAGMENT") as lib:
+        lib.define("two(Tensor x) -> Tensor")
+        lib.impl("two", torch.empty_like, "Meta")
+        hint = hint_of(text, PLAIN, providers=["mine"])
+        assert hint == "`--allow-unproved`, in Python allow_unproved=True, uses it without a proof"
+        assert fires(text, PLAIN, providers=["mine"], **setting(hint))
+
+
 # ---- the model
 
 
@@ -278,7 +302,8 @@ def test_every_hint_is_in_this_file() -> None:
     starts = {
         "keep_hint": "write `n` for", "attribute_hint": "leave `eps=1e-6` out", "switch_hint": "`--flag p.two=on`",
         "level_hint": "`--level O3`", "providers_hint": "`--providers op`", "relaxed_hint": "`--allow-relaxed`",
-        "import_hint": "import the package", "tokens_hint": "`--tokens 1:256`",
+        "import_hint": "import the package", "tokens_hint": "`--tokens 1:256`", "unproved_hint": "`--allow-unproved`",
+        "refuted_hint": "`fxrewrite verify",
     }  # fmt: skip
     assert made == starts.keys()
     assert all(here.count(start) > 1 for start in starts.values())

@@ -19,10 +19,10 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import fxrewrite
-from fxrewrite.dsl import private_cache, registered
+from fxrewrite.dsl import packs, private_cache, registered
 from fxrewrite.dsl.parse import parse
 from fxrewrite.dsl.syntax import Span
-from fxrewrite.lowering import cold_runs, graph_pass
+from fxrewrite.lowering import cold_runs, graph_pass, ledger, owners, proofs
 from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import make_config
 from fxrewrite.patterns.events import Event
@@ -150,6 +150,7 @@ def test_how_it_is_written_does_not(what: str, before: str) -> None:
         ({"providers": ["definition", "kernel"]}, True),  # the first that serves is used
         ({"tokens": (1, 256)}, True),  # `twice` may be applied where sizes are free
         ({"allow_relaxed": True}, True),  # more impls serve
+        ({"allow_unproved": False}, True),  # fewer serve; the tests allow it
         ({"groups": {"tp": 2}}, True),  # conditions ask `g.size`, and `world`
         ({"replicated": ["*norm*"]}, True),  # conditions ask `replicated`
         ({"strict": True}, True),  # code that was made in spite of an error is none
@@ -251,6 +252,53 @@ def test_an_op_that_comes_to_be_registered(native: Path) -> None:
     with torch.library._scoped_library("uuidlib", "FRAGMENT") as lib:
         lib.define("gain(Tensor x) -> Tensor")
         assert uuid(text) != before
+
+
+# ---- proofs of other packages' ops
+
+
+def test_what_is_proved(native: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer, another release of the package, another process where there is none; of what may be used only."""
+    monkeypatch.setenv("FXREWRITE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(owners, "release", lambda op: release)
+    release: str | None = "uuidlib==1"
+    served = packs.load([parse(PACK, "mine.rw")[0]])
+    op = served.ops["gain_exp"]
+
+    def now(provider: str = "eng") -> str:
+        return uuid(allow_unproved=False, providers=[provider])
+
+    def answered(result: Any) -> str:
+        digest, releases, device = ledger.key_of(served, op, "impl", op.impls[0], "cpu") or ("", (), "")
+        ledger.keep(ledger.Entry("impl", "gain_exp/eng", digest, releases, device, result, 16, "2026-12-01"))
+        return now()
+
+    absent = now()
+    with torch.library._scoped_library("uuidlib", "FRAGMENT") as lib:
+        lib.define("gain_exp(Tensor x) -> Tensor")
+        unknown, unused = now(), now("op")
+        proved, failed = answered("proved"), answered("failed")
+        assert failed == now()
+        assert unused == now("op")
+        release = "uuidlib==2"
+        newer = now()
+        release = None
+        of_nobody = now()
+        assert of_nobody == now()
+        monkeypatch.setattr(proofs, "IN_PROCESS", "another process")
+        elsewhere = now()
+        assert len({absent, unknown, proved, failed, newer, of_nobody, elsewhere}) == 7
+
+
+def test_an_answer_that_this_process_got(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be tried is not remembered, and what was compiled without it is other code."""
+    pass_ = make_pass(make_config([parse(PACK, "mine.rw")[0]], allow_unproved=False, providers=["eng"]))
+    before = pass_.uuid()
+    op = pass_.engine.program.ops["gain_exp"]
+    monkeypatch.setattr(proofs, "prover", lambda: lambda question: proofs.Answer("untried", "why"))
+    monkeypatch.setattr(owners, "release", lambda op: "uuidlib==3")
+    assert pass_.engine.providers.proofs.against(op, "impl", op.impls[0], torch.device("cpu")) is not None
+    assert pass_.uuid() != before
 
 
 # ---- ranks: the sizes of groups are asked by conditions; the number of this rank is asked by nothing that is matched
