@@ -13,7 +13,7 @@ from torch import Tensor
 from capture import make_fx_graph
 from fxrewrite.dsl import packs
 from fxrewrite.dsl.check.terms import calls_of, walk
-from fxrewrite.dsl.core import Dtype, DtypeVar, Either, Lit, Number, Operand, Prim, Program, Result, RuleDef, Wild
+from fxrewrite.dsl.core import Dtype, Either, Lit, Number, Prim, Program, Result, RuleDef, Wild
 from fxrewrite.dsl.parse import parse
 from fxrewrite.verify.claims import Claim, claims
 from fxrewrite.verify.context import in_context
@@ -79,6 +79,7 @@ RULES = """
 fusion vf_sum_of_products(x: lowp[*B, D], y: lowp[*B, D]) = x * y + y requires D % 16 == 0
 fusion vf_twice_plus(x: lowp[*B, D], y: lowp[*B, D]) = x * 2.0 + y
 fusion vf_difference_times(x: lowp[*B, D], y: lowp[*B, D]) = (x - y) * y
+fusion vf_wide_sum(x: lowp[*B, D], y: lowp[*B, D]) = to(f32(x) + f32(y), y.dtype)
 fusion vf_total(x: f32[*B, D], y: f32[*B, 1]) = sum(x, -1, keepdim=true) * y
 fusion vf_gate_codes(x, s) = silu(x) |> quant_fp8_static(s)
 fusion vf_of_one_dtype(x: lowp[*B, D], r: lowp[*B, D], w: real[D]) = rms_norm(x + r, w) * r
@@ -162,15 +163,12 @@ def test_a_mean_for_a_sum() -> None:
 
 
 def test_two_dtypes_of_one_class() -> None:
-    """Where the engine takes an operand of each."""
-    x, y = rule("vf_sum_of_products").operands
-    wide = evolve(y, type=evolve(y.type, dtype=DtypeVar("other", ("bf16", "f16"))))
-    left = rule("vf_sum_of_products").left
-    old = next(t for t in walk(left) if isinstance(t, Operand) and t.name == "y")
-    new = evolve(old, type=wide.type)
-    wrong = with_rule("vf_sum_of_products", operands=(x, wide), left=replaced(left, old, new))
-    found = found_in("vf_sum_of_products", wrong, "y is f16, which is not its dtype")
+    """Where the engine takes an operand of each: f32(x) + f32(y) is there for any two dtypes."""
+    wrong = rules("dtype vf_other = {bf16, f16}\n" + RULES.replace("vf_wide_sum(x: lowp", "vf_wide_sum(x: vf_other"))
+    found = found_in("vf_wide_sum", wrong, "x is f16, which is not its dtype")
     assert found.cases == 1
+    assert found.outcome == "failed"
+    assert "x is f16, which is not its dtype: must not fire and does" in found.reason
 
 
 def test_a_right_side_of_another_dtype() -> None:

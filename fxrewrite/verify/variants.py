@@ -18,7 +18,7 @@ from torch import Tensor
 from fxrewrite.dsl.binding import is_element
 from fxrewrite.dsl.check.terms import calls_of, names_of, walk
 from fxrewrite.dsl.core import UNKNOWN as NO_TYPE
-from fxrewrite.dsl.core import Call, Dtype, DtypeVar, Lit, OpDef, OperandInfo
+from fxrewrite.dsl.core import Call, Dtype, DtypeVar, Lit, OpDef, OperandInfo, TensorType
 from fxrewrite.dsl.scalars import Env, holds, value
 from fxrewrite.dsl.wording import said
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
@@ -134,12 +134,19 @@ def _wrong_dtypes(op: OpDef, index: int, base: Setting) -> Iterator[tuple[str, E
         if beside:
             for member in declared.members:
                 if member != have:
-                    yield member, "stays"
-        yield next(w for w in ("f32", "f64") if w not in declared.members), "stays"
+                    yield member, _outside_type(o, "f32" in declared.members)
+        yield next(w for w in ("f32", "f64") if w not in declared.members), _outside_type(o, "f32" in declared.members)
     elif isinstance(declared, Dtype):
-        yield WIDER[have], "stays"
+        yield WIDER[have], _outside_type(o)
         if have != "bf16":
             yield "bf16", "right"
+
+
+def _outside_type(o: OperandInfo, has_f32: bool = False) -> Expected:
+    """What must come of an operand that its signature excludes: the rule is not for it. But what may be left out may be
+    left where it is; and of a class with f32 (`has_f32`) the same operand in f32, which many steps begin with, is one.
+    """
+    return "right" if o.optional or has_f32 else "stays"
 
 
 # ---- operands outside the signature
@@ -172,12 +179,12 @@ def _broadcast(o: OperandInfo, given: Tensor, shared: bool) -> Iterator[tuple[st
     """`shared`: another operand has its rows, too."""
     if is_element(o.type):
         yield "of no axis", "right", lambda x: x.reshape(())
-        yield "one a row", "stays", lambda x: x.reshape(1, 1).repeat(6, 1)
+        yield "one a row", _outside_type(o), lambda x: x.reshape(1, 1).repeat(6, 1)
     elif shared and given.ndim > 1 and given.shape[0] > 3:
-        yield "one row for all", "stays", lambda x: x[3:4].clone()
-        yield "a row without an axis", "stays", lambda x: x[3].clone()
+        yield "one row for all", _outside_type(o), lambda x: x[3:4].clone()
+        yield "a row without an axis", _outside_type(o), lambda x: x[3].clone()
     elif given.ndim == 1 and given.shape[0] > 1:
-        yield "one number for all", "stays", lambda x: x[:1].clone()
+        yield "one number for all", _outside_type(o), lambda x: x[:1].clone()
 
 
 def _replaced(subject: Subject, base: Setting, index: int, change: Callable[[Tensor], Tensor]) -> Site:
@@ -190,12 +197,24 @@ def _replaced(subject: Subject, base: Setting, index: int, change: Callable[[Ten
 
 
 def _loose(op: OpDef, index: int | None = None) -> OpDef:
-    """A signature that excludes little: no dtypes, and no shapes but those that sizes are read off."""
-    operands = [
-        evolve(o, type=NO_TYPE if (i == index if index is not None else i > 0) else evolve(o.type, dtype=None))
-        for i, o in enumerate(op.operands)
-    ]
-    return evolve(op, operands=tuple(operands), requires=())
+    """A signature that excludes little: no shapes but those that sizes are read off, and a class is whatever dtype its
+    first operand has, that of `index` last."""
+    seen: set[str] = set()
+    types: dict[int, TensorType] = {}
+    for i in sorted(range(len(op.operands)), key=lambda i: i == index):
+        declared = op.operands[i].type
+        any_shape = i == index if index is not None else i > 0
+        types[i] = evolve(NO_TYPE if any_shape else declared, dtype=_any_dtype(declared.dtype, seen))
+    operands = tuple(evolve(o, type=types[i]) for i, o in enumerate(op.operands))
+    return evolve(op, operands=operands, requires=())
+
+
+def _any_dtype(declared: Any, seen: set[str]) -> DtypeVar | None:
+    """The class with every dtype in it, for the first operand of it."""
+    if not isinstance(declared, DtypeVar) or declared.key in seen:
+        return None
+    seen.add(declared.key)
+    return DtypeVar(declared.key, tuple(DTYPES))
 
 
 # ---- pinned attributes
