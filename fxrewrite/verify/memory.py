@@ -17,8 +17,11 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
+from fxrewrite.dsl.check.terms import walk
+from fxrewrite.dsl.core import Apply
 from fxrewrite.dsl.evaluate import Buffer
 from fxrewrite.lowering.eager import Torch, torch_arguments, torch_op
+from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.rows import close
 from fxrewrite.verify.same import same_values
 
@@ -63,6 +66,13 @@ class Guarded:
             yield f"{outside} bytes beside `{self.name}` are written"
         if not self.is_written and bool((changed & self.mine).any()):
             yield f"`{self.name}` is written, which is marked neither `mut` nor `out`"
+
+
+def strides_for(claim: Claim) -> tuple[str, ...]:
+    """The strides that a claim is tried in: other ones than those of its operands, unless it says `contiguous`."""
+    conditions = walk((claim.candidate.guards, claim.op.requires))
+    dense = any(isinstance(c, Apply) and c.op == "contiguous" for c in conditions)
+    return STRIDES[:1] if dense else STRIDES
 
 
 def _strides(x: Tensor, how: str) -> tuple[int, ...]:
@@ -126,7 +136,8 @@ class Watched(Torch):
 
 def _copied(argument: Any) -> Any:
     if isinstance(argument, Tensor):
-        return argument.clone()
+        steps = _strides(argument, STRIDES[0])
+        return torch.empty_strided(argument.shape, steps, dtype=argument.dtype, device=argument.device).copy_(argument)
     if isinstance(argument, list | tuple):
         return [_copied(a) for a in argument]
     return {k: _copied(v) for k, v in argument.items()} if isinstance(argument, dict) else argument

@@ -23,7 +23,7 @@ from fxrewrite.verify.claims import Claim, NotThisCase, case_claim
 from fxrewrite.verify.collectives import collective_fault
 from fxrewrite.verify.device import brought_back, placed_on
 from fxrewrite.verify.findings import Finding
-from fxrewrite.verify.memory import Watched
+from fxrewrite.verify.memory import Watched, strides_for
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.ranked import ranked_claims
 from fxrewrite.verify.rows import Results, Rows, attempt, column_faults, row_faults
@@ -142,7 +142,7 @@ def _fault(declared: Declared, given: Given, seed: int) -> str | None:
     if declared.kind == "collective":
         return collective_fault(declared.claim, given)
     if declared.kind == "memory":
-        watched = Watched()
+        watched = Watched(strides=strides_for(declared.claim))
         placed = placed_on(given.operands, declared.claim.device)
         declared.claim.claimed(watched, placed, given.attributes)
         return next(iter(watched.faults), None)

@@ -12,8 +12,6 @@ from time import monotonic
 import torch
 from attrs import evolve
 
-from fxrewrite.dsl.check.terms import walk
-from fxrewrite.dsl.core import Apply
 from fxrewrite.dsl.deep import deep_terms
 from fxrewrite.lowering import owners
 from fxrewrite.lowering.proofs import Answer, Question
@@ -23,7 +21,7 @@ from fxrewrite.verify.assign import Starved
 from fxrewrite.verify.claims import Claim, NotThisCase, case_claim
 from fxrewrite.verify.device import DeviceLost, placed_on
 from fxrewrite.verify.equal import TORCH_ERRORS, CannotTry, Raises, Trial, attempt
-from fxrewrite.verify.memory import STRIDES, Watched
+from fxrewrite.verify.memory import Watched, strides_for
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.ranked import is_ranked
 from fxrewrite.verify.runner import without_onednn
@@ -111,9 +109,7 @@ def _equal(trial: Trial) -> bool:
 
 def _fault(claim: Claim, given: Given) -> str | None:
     """What a call does to memory that is not its own, or makes of memory that it should not look at."""
-    conditions = walk((claim.candidate.guards, claim.op.requires))
-    dense = any(isinstance(c, Apply) and c.op == "contiguous" for c in conditions)
-    algebra = Watched(strides=STRIDES[:1] if dense else STRIDES)
+    algebra = Watched(strides=strides_for(claim))
     try:
         claim.claimed(algebra, placed_on(given.operands, claim.device), given.attributes)
     except TORCH_ERRORS:  # what it makes of the operands themselves is known by now
