@@ -333,9 +333,18 @@ class Run:
             by_rule.setdefault(name, {})[anchor] = hosting.shown(anchor, p.dead, bool(self.sweep.table.writes))
             of_node[name, anchor] = p
         hosting.apply(self.graph, by_rule, lambda rule, node: self._fire(of_node.pop((rule, node), None)))
-        for p in of_node.values():
-            reason = Refusal("mutation between", "a write, or another stream, inside the match", node=p.anchor)
-            self.refused[id(p.found)] = (p.found, reason)
+        for (rule, anchor), p in of_node.items():
+            self._left(p, anchor, by_rule[rule][anchor])
+
+    def _left(self, p: Plan, anchor: Node, nodes: list[Node]) -> None:
+        """A site that Inductor did not hand out."""
+        against = None if anchor._erased else hosting.parted(self.graph, nodes)
+        if anchor._erased:
+            self.refused[id(p.found)] = (p.found, Refusal("eaten by", LARGER))
+        elif against is not None:
+            self.refused[id(p.found)] = (p.found, Refusal("mutation between", against, node=p.anchor))
+        else:  # it passes over every node of the site for its dtype, of which no code is generated here
+            self._fire(p)
 
     def _fire(self, p: Plan | None) -> None:
         if p is None or self._is_off(p.found):

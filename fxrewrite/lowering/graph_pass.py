@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from attrs import evolve
+from torch._inductor import config as inductor_config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph
 
@@ -30,6 +31,10 @@ from fxrewrite.patterns.forms import Off
 from fxrewrite.patterns.groups import groups_of_torch
 
 logger = logging.getLogger("fxrewrite")
+UNTRACED = (
+    "no rule fires on %s: a graph there is not functional, it may write to its values and nothing tells their types; "
+    "put the pass on `post_grad_custom_pre_pass`, where `fxrewrite.inductor_options(...)` has it"
+)
 
 
 class RewritePass(CustomGraphPass):
@@ -39,6 +44,7 @@ class RewritePass(CustomGraphPass):
         self.engine = Engine.make(program, config, seconds)
         self.calls = 0
         self.reported = False
+        self.warned = False  # that it stands where graphs are not traced yet
         if "op" in config.providers:  # code that comes from a cache names these ops before this pass has run
             for rule in self.engine.active.values():
                 for t in rule.right:
@@ -54,6 +60,9 @@ class RewritePass(CustomGraphPass):
         self.calls += 1
         for log in recording():
             log.waiting.discard(id(self))
+        if not self.warned and is_untraced(graph):
+            self.warned = True
+            logger.warning(UNTRACED, untraced_hook())
         try:
             run = self.engine.run(graph, allows)
         except Exception as error:
@@ -115,6 +124,18 @@ class RewritePass(CustomGraphPass):
     def off(self) -> list[Off]:
         """Forms and rules that do not take part in this build."""
         return [*self.engine.library.off, *self.engine.cleanup.off]
+
+
+def is_untraced(graph: Graph) -> bool:
+    """Is it a graph as Dynamo has it: calls, and nothing said of what they give?"""
+    calls = [n for n in graph.nodes if n.op.startswith("call_")]
+    return bool(calls) and not any("val" in n.meta for n in calls)
+
+
+def untraced_hook() -> str:
+    """The hook of Inductor that such a graph comes from."""
+    name = "pre_grad_custom_pass"
+    return f"`{name}`" if getattr(inductor_config, name, None) is not None else "this graph"
 
 
 def _parts(program: Program) -> list[Any]:

@@ -14,6 +14,7 @@ from torch._inductor.pattern_matcher import (
     MatchContext,
     PatternExpr,
     PatternMatcherPass,
+    get_mutation_region_id,
 )  # fmt: skip
 from torch.fx import Graph, Node
 
@@ -88,6 +89,14 @@ def shown(anchor: Node, dying: Iterable[Node], written: bool) -> list[Node]:
 
 def _stream(node: Node) -> Any:
     return node.meta.get("custom", {}).get("stream", 0)
+
+
+def parted(graph: Graph, nodes: Iterable[Node]) -> str | None:
+    """What Inductor has against a site of these nodes: a write between them, or that they run on several streams."""
+    nodes = list(nodes)
+    if len({get_mutation_region_id(graph, n) for n in nodes}) > 1:
+        return "a write inside the match"
+    return "its nodes run on several streams" if len(set(map(_stream, nodes))) > 1 else None
 
 
 def apply(graph: Graph, sites: Mapping[str, Mapping[Node, list[Node]]], fire: Callable[[str, Node], None]) -> None:
