@@ -140,7 +140,7 @@ def load(source: Source) -> Any:
 @cache
 def _module(text: str) -> Any:
     digest = hashlib.sha256(text.encode()).hexdigest()[:24]
-    path = _folder() / f"{digest}.py"
+    path = folder() / f"{digest}.py"
     if _read(path) != text:
         _write(path, text)
     name = f"fxrewrite_generated_{digest}"
@@ -173,7 +173,7 @@ def _write(path: Path, text: str) -> None:
 
 
 @cache
-def _folder() -> Path:
+def folder() -> Path:
     """`$FXREWRITE_CACHE_DIR`, else `fxrewrite` in the cache folder of this user; there `kernels`."""
     if chosen := os.environ.get("FXREWRITE_CACHE_DIR"):
         base = Path(chosen).expanduser()
@@ -185,4 +185,4 @@ def _folder() -> Path:
     return folder
 
 
-__all__ = ["DTYPES", "Launcher", "empty", "load"]
+__all__ = ["DTYPES", "Launcher", "empty", "folder", "load"]

@@ -51,9 +51,12 @@ def expressible(program: Program, names: Sequence[str]) -> Iterator[str]:
 
 
 def operands(
-    op: OpDef, dtype: str, width: int, rows: int, device: str = "cpu", layout: str = "plain", weight: str | None = None
-) -> list[Any]:
-    """Normal random operands. `layout`: "plain", "strided" (parts of wider rows) or "odd" (and at an odd address)."""
+    op: OpDef, dtype: str, width: int, rows: int, device: str = "cpu", layout: str = "plain", weight: str | None = None,
+    bound: bool = False,
+) -> list[Any]:  # fmt: skip
+    """Normal random operands. `layout`: "plain", "strided" (parts of wider rows) or "odd" (and at an odd address).
+    `weight`: dtype of vectors, "none" where they may be absent. `bound`: with bounds of scales.
+    """
     generator = torch.Generator(device).manual_seed(width * 31 + rows)
 
     def one(found: tuple[int, ...], kind: torch.dtype) -> Tensor:
@@ -66,7 +69,11 @@ def operands(
         return wide[:, left : left + found[1]]
 
     kinds = types(op, width, rows, dtype, weight)
-    return [[one(*k), one(*k)] if o.star else one(*k) for o, k in zip(op.operands, kinds)]
+    absent: dict[tuple[int, ...], bool] = {(1,): not bound, (width,): weight == "none"}
+    return [
+        None if o.optional and absent.get(k[0], False) else [one(*k), one(*k)] if o.star else one(*k)
+        for o, k in zip(op.operands, kinds)
+    ]
 
 
 def types(
@@ -78,7 +85,7 @@ def types(
         shape = o.type.shape or ()
         dims = {n: width for d in shape if not isinstance(d, Star) for n in dim_names(d)} | {"T": rows}
         known = sizes(shape, Env(dims=dims, stars={d.name: (rows,) for d in shape if isinstance(d, Star)}))
-        found.append((known, _dtype(o.type.dtype, dtype if len(known) > 1 else weight or dtype)))
+        found.append((known, _dtype(o.type.dtype, dtype if len(known) > 1 or weight == "none" else weight or dtype)))
     return found
 
 
@@ -148,15 +155,14 @@ class Outcome:
 def check(
     program: Program, name: str, dtype: str, width: int, rows: int, device: str = "cpu", layout: str = "plain",
     schedule: Schedule | None = None, weight: str | None = None, given_operands: list[Any] | None = None,
-    approximate: bool = True, **chosen: Any,
+    bound: bool = False, **chosen: Any,
 ) -> Outcome:  # fmt: skip
     """Run a generated kernel and hold it against the definition."""
     op = program.ops[name]
     attributes = required(op, **chosen)
-    values = given_operands or operands(op, dtype, width, rows, device, layout, weight)
+    values = given_operands or operands(op, dtype, width, rows, device, layout, weight, bound)
     lowered = lower(program, name, [given(v) for v in values], attributes)
-    target = INTERPRETER if device == "cpu" else DEVICE
-    launcher = Launcher(lowered.definition, target)
+    launcher = Launcher(lowered.definition, INTERPRETER if device == "cpu" else DEVICE)
     results = launcher.results(rows, torch.device(device))
     for r in results:
         r.view(torch.uint8 if r.element_size() == 1 else r.dtype).fill_(77)

@@ -72,16 +72,16 @@ def test_compiled_whole() -> None:
     assert error[1] <= 1.1 * error[0] + 1e-3
 
 
-def test_defaults_keep_the_sites() -> None:
-    """Without a kernel for the device the default providers leave the graph alone and say so."""
+def test_defaults_generate_kernels() -> None:
+    """With the default providers the sites get generated kernels: as many as there are."""
     import capture
 
     model, args = _on_gpu("llama", "token")
     graph = capture.post_grad_graphs(model, args)[0]
     with fxrewrite.record() as log:
-        fxrewrite.rewrite(graph, ("norm_quant", "act_quant"))
-    assert not log.fired()
-    assert "kept: no faster provider here" in {e.reason for e in log.events}
+        fxrewrite.rewrite(graph, PACKS)
+    assert log.fired()["add_rms_norm_fp8"] == COUNTS["llama", "token"]["add_rms_norm_fp8"]
+    assert {e.by for e in log.events if e.fired and "fp8" in e.rule} == {"generated"}
 
 
 # ---- verify --device cuda

@@ -17,6 +17,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fxrewrite.dsl.core import OpDef, Program
 from fxrewrite.dsl.evaluate import EvaluationError
@@ -152,7 +153,7 @@ class Generated:
             operands, attributes = library.split_arguments(self.op, args)
             core = {n: to_core(v) for n, v in attributes.items()}
             lowered = lower(self.program, self.op.name, [given(o) for o in operands], core)
-            found = self._plans[key] = _Plan(lowered, _launcher(lowered, args))
+            found = self._plans[key] = _Plan(lowered, _launcher(lowered.definition, args))
         return found
 
 
@@ -162,11 +163,16 @@ def _key(a: Any) -> Any:
     return tuple([_key(x) for x in a]) if isinstance(a, list | tuple) else a
 
 
-def _launcher(lowered: Lowered, args: Sequence[Any]) -> Any:
-    from fxrewrite_kernels.emit import DEVICE, INTERPRETER
+def _launcher(definition: Any, args: Sequence[Any]) -> Any:
+    from fxrewrite_kernels.emit import INTERPRETER
     from fxrewrite_kernels.launch import Launcher
+    from fxrewrite_kernels.prove import target_for
 
-    return Launcher(lowered.definition, INTERPRETER if interpreted() else DEVICE)
+    if interpreted():
+        return Launcher(definition, INTERPRETER)
+    device = next(a.device for a in args if isinstance(a, Tensor))
+    with _disable_current_modes():  # a compiler may be tracing: the proof is run, not traced
+        return Launcher(definition, target_for(definition, device))
 
 
 @frozen(eq=False)

@@ -15,7 +15,7 @@ from attrs import frozen
 from fxrewrite_kernels import prelude
 from fxrewrite_kernels.analyse import Analysis, analyse
 from fxrewrite_kernels.emit.loop import write_loop
-from fxrewrite_kernels.emit.target import DEVICE, INTERPRETER, Target
+from fxrewrite_kernels.emit.target import DEVICE, EXACT, INTERPRETER, Target
 from fxrewrite_kernels.emit.values import Values
 from fxrewrite_kernels.emit.whole import write_whole
 from fxrewrite_kernels.ir import GROUPS, Definition
@@ -57,4 +57,4 @@ def kernel_name(definition: Definition) -> str:
     return f"fxr_{name}" if not keyword.iskeyword(name) else f"fxr_{name}_"
 
 
-__all__ = ["DEVICE", "INTERPRETER", "Source", "Target", "emit", "kernel_name", "parameters"]
+__all__ = ["DEVICE", "EXACT", "INTERPRETER", "Source", "Target", "emit", "kernel_name", "parameters"]
