@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
+from random import randrange
 from typing import TYPE_CHECKING
 
 import click
+from attrs import evolve
 
-from fxrewrite.cli.counterexamples import kept
+from fxrewrite.cli.counterexamples import earlier, kept
 from fxrewrite.cli.exits import ABSENT, FINDINGS, INTERRUPTED, MISUSE
 from fxrewrite.cli.folders import expanded
 from fxrewrite.cli.options import LISTED, SWITCH
 from fxrewrite.cli.progress import Progress, interruptible
 from fxrewrite.dsl.packs import check_packs, shipped
-from fxrewrite.verify.profiles import PROFILES
+from fxrewrite.verify.profiles import FUZZ, PROFILES
 
 if TYPE_CHECKING:
     from fxrewrite.verify.findings import Finding
@@ -33,7 +36,7 @@ FOLDER = ".fxrewrite/counterexamples"
 @click.option(
     "-k", "only", multiple=True, metavar="TEXT", help="Only checks whose name holds TEXT (a rule, op or check)."
 )
-@click.option("--seed", default=0, help="Of all inputs.")
+@click.option("--seed", type=int, help="Of all inputs: 0; with --fuzz, of the first round: a new one.")
 @click.option("--strict", is_flag=True, help="What could not be tried fails too.")
 @click.option("--jobs", default=0, metavar="N", help="Processes; 0 is one a core.")
 @click.option("--format", "how", type=click.Choice(FORMATS), default="text", help="How findings are written.")
@@ -51,15 +54,16 @@ FOLDER = ".fxrewrite/counterexamples"
 @click.option(
     "--flag", "flags", multiple=True, type=SWITCH, help="With --model: a flag, pack or pack.rule, name=on or =off."
 )
+@click.option("--fuzz", type=click.FloatRange(0), metavar="MINUTES", help="Go on with new seeds for so long.")
 @click.option("--mutate", is_flag=True, help="Break what is verified on purpose, and say which checks see it.")
 @click.option("--sample", default=0, metavar="N", help="With --mutate: about N mutants, spread; 0 is all.")
 @click.option("--replay", type=click.Path(dir_okay=False), metavar="FILE", help="Try a counterexample again.")
 @interruptible
 def command(
-    packs: tuple[str, ...], profile: str, only: tuple[str, ...], seed: int, strict: bool, jobs: int, how: str,
+    packs: tuple[str, ...], profile: str, only: tuple[str, ...], seed: int | None, strict: bool, jobs: int, how: str,
     everything: bool, counterexamples: str, device: str, modules: tuple[str, ...], model: str | None,
     inputs: str | None, providers: tuple[str, ...] | None, level: str, flags: tuple[tuple[str, bool], ...],
-    mutate: bool, sample: int, replay: str | None,
+    fuzz: float | None, mutate: bool, sample: int, replay: str | None,
 ) -> None:  # fmt: skip
     """Verify PACKS: .rw files, folders of them, or names of shipped packs. Without PACKS, all shipped packs.
 
@@ -90,10 +94,16 @@ def command(
     from fxrewrite.verify.report import formatted
     from fxrewrite.verify.runner import Plan
 
-    plan, jobs = Plan(named, profile, seed, only, not packs, device, modules), jobs or os.cpu_count() or 1
+    folder, jobs = Path(counterexamples), jobs or os.cpu_count() or 1
+    plan = Plan(named, profile, seed or 0, only, not packs, device, modules)
     if mutate:
         sys.exit(_mutate(plan, jobs, sample, how))
-    report = _run(plan, jobs, Path(counterexamples))
+    plan = evolve(plan, kept=earlier(folder))
+    if fuzz is not None:
+        new = randrange(2**31) if seed is None else seed
+        report = _fuzz(evolve(plan, profile=FUZZ.name, seed=new), jobs, fuzz, folder)
+    else:
+        report = _run(plan, jobs, folder)
     click.echo(formatted(report, how, everything))
     sys.exit(_code(report, strict))
 
@@ -162,6 +172,32 @@ def _run(plan: Plan, jobs: int, folder: Path) -> Report:
             found.append(kept(one, folder))
             progress.step()
     return Report(tuple(found), plan.profile, progress.seconds, total, progress.stopped, sources)
+
+
+def _fuzz(plan: Plan, jobs: int, minutes: float, folder: Path) -> Report:
+    """Go on with new seeds until time is over, or Ctrl-C."""
+    from fxrewrite.verify.fuzz import Fuzzing
+    from fxrewrite.verify.report import Report
+
+    fuzzing: Fuzzing | None = None
+    done = 0
+
+    def told() -> str:
+        found = list(fuzzing.found.values()) if fuzzing is not None else []
+        cases = sum(f.cases for f in found)
+        return f"fuzz: seed {fuzzing.seed if fuzzing else '-'}, {done} checks, {cases} cases, {_failed(found)} failed"
+
+    with Progress(told) as progress:
+        fuzzing = Fuzzing(plan, time.monotonic() + minutes * 60, jobs)
+        for one in fuzzing.steps():
+            kept(one, folder)
+            done += 1
+            progress.step()
+    found = tuple(kept(f, folder) for f in fuzzing.found.values()) if fuzzing is not None else ()
+    total, sources = (len(fuzzing.listed), fuzzing.sources) if fuzzing is not None else (0, {})
+    rounds, cases = fuzzing.rounds if fuzzing is not None else 0, sum(f.cases for f in found)
+    said = f"fuzz, {rounds} rounds from seed {plan.seed}, {cases} cases"
+    return Report(found, said, progress.seconds, total, progress.stopped, sources)
 
 
 def _failed(found: list[Finding]) -> int:

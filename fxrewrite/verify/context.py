@@ -44,7 +44,7 @@ from fxrewrite.verify.written import NoGraph
 
 __all__ = ["F", "check", "in_context", "program_of", "tensor", "torch"]  # what a printed script needs, too
 KINDS = ("functional",) * 5 + ("as it is",) * 2 + ("dynamic",)
-GRAPHS = {"quick": (4, 0), "ci": (50, 2), "deep": (200, 10)}  # of a pack: run op by op, compiled
+GRAPHS = {"quick": (4, 0), "ci": (50, 2), "deep": (200, 10), "fuzz": (8, 0)}  # of a pack: run op by op, compiled
 CLOSE = 2.0**-6  # of compiled code, in which an exponential is another: relative, to the largest element
 
 
@@ -52,37 +52,49 @@ class NotCaptured(Exception):
     """Torch makes no graph of a program, or none that runs."""
 
 
-def in_context(rules: Rules, pack: str, profile: Profile, pass_: RewritePass | None = None, seed: int = 0) -> Finding:
-    """Do the rules of a pack leave random programs as they were?"""
+def in_context(
+    rules: Rules, pack: str, profile: Profile, pass_: RewritePass | None = None, seed: int = 0,
+    only: Mapping[str, Any] | None = None,
+) -> Finding:  # fmt: skip
+    """Do the rules of a pack leave random programs as they were? `only`: the case of a failure, alone."""
     pass_ = pass_ or pass_of(rules)
     chains = _chains(rules, pack, pass_)
     tried, fired = 0, Counter[str]()
 
-    def finding(outcome: Any, reason: str = "", script: str | None = None) -> Finding:
+    def finding(outcome: Any, reason: str = "", script: str | None = None, case: Any = None) -> Finding:
         often = ", ".join(f"{n} {c}" for n, c in fired.most_common(8))
-        return Finding("context", pack, outcome, reason, cases=tried, script=script, closest=often)
+        return Finding("context", pack, outcome, reason, cases=tried, script=script, closest=often, case=case)
 
     if not chains:
         return finding("not run", "no rule of it has a left side that can be written here")
-    op_by_op, compiled = GRAPHS[profile.name]
-    for i in range(op_by_op):
-        program = program_of(chains, seed + i)
+    for number in _numbers(profile, 0, seed, only):
+        program = program_of(chains, number)
         try:
             fired.update(checked(program, pass_, pack))
         except NotCaptured:
             continue
         except AssertionError as error:
             small = shrunk(program, lambda p: _fails(p, pass_, pack))
-            return finding("failed", f"seed {seed + i}: {error}", small.script(__name__))
+            return finding("failed", f"program {number}: {error}", small.script(__name__), {"program": number})
         tried += 1
-    for i in range(compiled):
-        program = program_of(chains, seed + i, writes=False)
+    for number in _numbers(profile, 1, seed, only):
+        program = program_of(chains, number, writes=False)
         try:
             compiled_is_close(program, pass_)
         except AssertionError as error:
-            return finding("failed", f"compiled, seed {seed + i}: {error}", program.script(__name__))
+            case = {"compiled": number}
+            return finding("failed", f"compiled, program {number}: {error}", program.script(__name__), case)
         tried += 1
     return finding("passed" if fired else "not run", "" if fired else "no rule fired in any program")
+
+
+def _numbers(profile: Profile, kind: int, seed: int, only: Mapping[str, Any] | None) -> Sequence[int]:
+    """The numbers of the programs that are run op by op (0), or compiled (1)."""
+    if only is not None:
+        number = only.get(("program", "compiled")[kind])
+        return [number] if isinstance(number, int) else []
+    count = GRAPHS[profile.name][kind]
+    return range(seed * count, (seed + 1) * count)
 
 
 # ---- programs

@@ -12,14 +12,12 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from torch import Tensor
 
-from fxrewrite.dsl.core import Dtype
-from fxrewrite.patterns.groups import Group
+from fxrewrite.verify.case_json import with_tensors, without_tensors
 from fxrewrite.verify.device import CPU
 from fxrewrite.verify.equal import Failure
+from fxrewrite.verify.shaped import Given
 from fxrewrite.verify.spelling import function, helpers, tensor
-from fxrewrite.verify.strategies import Given
 
 MARK = "# fxrewrite: "
 
@@ -102,9 +100,7 @@ def script(failure: Failure, sources: dict[str, str], modules: Sequence[str] = (
     meta = {
         "subject": claim.name,
         "kind": claim.kind,
-        "attributes": {k: _json(v) for k, v in trial.given.attributes.items()},
-        "operands": _numbered(trial.given.operands, {}),
-        "label": trial.given.label,
+        **without_tensors(trial.given, {}),
         "device": claim.device,
     }
     admitted = {n: (v.index, v.lo, v.hi) for n, v in trial.verdicts.items() if not v.ok and v.index is not None}
@@ -129,37 +125,6 @@ def _lines(text: str, first: int, last: int) -> str:
 
 def _block(text: str) -> str:
     return f"\n{text}\n\n" if text else ""
-
-
-def _json(value: Any) -> Any:
-    """An attribute as JSON: dtypes and lists are marked."""
-    if isinstance(value, Dtype):
-        return {"dtype": value.name}
-    if isinstance(value, float):
-        return {"float": value.hex()}
-    if isinstance(value, Group):
-        return {"group": [value.name, value.size]}
-    return {"list": list(value)} if isinstance(value, tuple) else value
-
-
-def _value(kept: Any) -> Any:
-    if not isinstance(kept, dict):
-        return kept
-    kind, value = next(iter(kept.items()))
-    return {"dtype": Dtype, "float": float.fromhex, "list": tuple, "group": lambda g: Group(*g)}[kind](value)
-
-
-def _numbered(operands: Any, known: dict[int, int]) -> Any:
-    """Operands with the number of its input for each tensor; the same tensor is the same input."""
-    if isinstance(operands, Tensor):
-        return {"input": known.setdefault(id(operands), len(known))}
-    return [_numbered(o, known) for o in operands] if isinstance(operands, list | tuple) else operands
-
-
-def _operands(kept: Any, inputs: Sequence[Tensor]) -> Any:
-    if isinstance(kept, dict):
-        return inputs[kept["input"]]
-    return [_operands(k, inputs) for k in kept] if isinstance(kept, list) else kept
 
 
 # ---- replay
@@ -189,9 +154,7 @@ def read(path: Path) -> Kept:
         meta = json.loads(line.removeprefix(MARK))
         module: dict[str, Any] = {"__name__": "counterexample"}
         exec(compile(text, str(path), "exec"), module)
-        inputs = module["inputs"]()
-        attributes = {k: _value(v) for k, v in meta["attributes"].items()}
-        given = Given(_operands(meta["operands"], inputs), attributes, meta["label"])
+        given = with_tensors(meta, module["inputs"]())
         return Kept(meta["kind"], meta["subject"], given, meta.get("device", CPU))
     except Exception as error:
         raise NoCounterexample(f"{path} cannot be read: {error}") from error

@@ -13,6 +13,7 @@ from torch import Tensor
 from fxrewrite.dsl.core import Contract
 from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.lowering.eager import Torch
+from fxrewrite.verify.case_json import to_json
 from fxrewrite.verify.claims import Claim, NotThisCase
 from fxrewrite.verify.device import CPU, Beside, brought_back, placed_on
 from fxrewrite.verify.findings import Counts, Finding
@@ -22,6 +23,9 @@ from fxrewrite.verify.straight import Recording, record_side
 from fxrewrite.verify.strategies import Given
 
 PLAIN = 8  # cases, of several dtypes and attributes: sides that are the same steps on all of them are one definition
+MOVES = frozenset(
+    {"aten.index.Tensor", "aten.index_select.default", "aten.gather.default"}
+)  # torch ops that round nothing
 TORCH_ERRORS = (RuntimeError, IndexError, TypeError, ValueError)
 CHECKS = {"rule": "equal", "form": "form", "impl": "provider", "kernel": "provider"}  # by the kind of a claim
 
@@ -84,7 +88,7 @@ def attempt(claim: Claim, given: Given) -> Trial:
         return Trial(given, reference, candidate, True)
     alike = None if here else lambda: brought_back(_recorded(claim.expected, there).results)
     wrong, verdicts = compare(claim.contract, reference, written, alike)
-    alone = [s.op for s in r.steps if s.opaque and s.op not in {t.op for t in c.steps}]
+    alone = [s.op for s in r.steps if s.opaque and s.op not in {t.op for t in c.steps} | MOVES]
     if wrong and alone:
         raise CannotTry(f"the sides differ, and `{alone[0]}` is a function whose rounding is not declared")
     return Trial(given, reference, candidate, False, wrong, verdicts)
@@ -122,19 +126,21 @@ def compare(
 def check_equal(claim: Claim, cases: Iterable[Given]) -> tuple[Finding, Failure | None]:
     """Try a claim on cases until one fails, or until it is plain that both sides are one definition."""
     tried = trivial = refused = 0
+    last = ""
     counts: dict[str, Counts] = {}
     for given in cases:
         if trivial == tried == PLAIN:
             break
         try:
             trial = attempt(claim, given)
-        except NotThisCase:
-            refused += 1
+        except NotThisCase as error:
+            refused, last = refused + 1, str(error).partition("\n")[0]
             continue
         except CannotTry as error:
             return _finding(claim, "not run", str(error), tried), None
         except Raises as error:
-            return _finding(claim, "failed", f"it raises {error} ({given.label})", tried + 1), None
+            found = _finding(claim, "failed", f"it raises {error} ({given.label})", tried + 1)
+            return evolve(found, case=to_json(given)), None
         tried += 1
         trivial += trial.trivial
         for name, verdict in trial.verdicts.items():
@@ -144,7 +150,7 @@ def check_equal(claim: Claim, cases: Iterable[Given]) -> tuple[Finding, Failure 
             failure = Failure(claim, trial)
             return _finding(claim, "failed", f"{failure.reason} ({given.label})", tried, counts), failure
     if not tried:
-        reason = f"none of {refused} generated inputs is one that it is for" if refused else "no inputs"
+        reason = f"none of {refused} generated inputs is one that it is for: {last}" if refused else "no inputs"
         return _finding(claim, "not run", reason, 0), None
     return _finding(claim, "trivial" if trivial == tried else "passed", "", tried, counts), None
 

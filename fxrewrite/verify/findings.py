@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from attrs import field, frozen
 
@@ -44,7 +45,7 @@ class Finding:
     (`pack.rule`), the form (`op/form`) or the model. `provider`: what was judged, where it is not the definition.
     `cases`: how many inputs or graphs were tried. `trivial`: both sides are one definition, which proves nothing.
     `not run`: `reason` says why; not proved. `closest`: of what passed, what came nearest to a fault. `script`: a
-    counterexample that runs alone. `site`: the node of a model.
+    counterexample that runs alone. `site`: the node of a model. `case`: what fails again, as JSON (`kept.py`).
     """
 
     check: str
@@ -59,6 +60,7 @@ class Finding:
     script: str | None = field(default=None, eq=False, repr=False)
     seconds: float = field(default=0.0, eq=False)
     site: str = ""
+    case: Mapping[str, Any] | None = field(default=None, eq=False, repr=False)
 
     @property
     def code(self) -> str | None:

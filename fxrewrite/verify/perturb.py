@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from zlib import crc32
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.verify.claims import Claim
@@ -51,7 +51,7 @@ def perturbed(claim: Claim, profile: Profile, pass_: RewritePass | None = None, 
         near = why_not(pass_, subject.rule, base.graph)
         return finding(claim, "perturbed", "not run", f"it does not fire on its left side: {near}")
     before = done.before
-    tried, faults = 0, list[Fault]()
+    tried, faults, failed = 0, list[Fault](), list[str]()
     for one in perturbations(subject, base, profile, pass_):
         if only not in one.name:
             continue
@@ -65,12 +65,14 @@ def perturbed(claim: Claim, profile: Profile, pass_: RewritePass | None = None, 
         tried += 1
         said = wrong(one, done, before)
         if said is not None:
+            failed.append(one.name)
             near = "" if done.fired else why_not(pass_, subject.rule, site.graph)
             faults.append(Fault(f"{one.name}: {said}", site, done, near))
     if not faults:
         return finding(claim, "perturbed", "passed", cases=tried)
     more = "".join(f"; {f.what}" for f in faults[1:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
-    return finding(claim, "perturbed", "failed", faults[0].reason + more, tried, faults[0].script())
+    found = finding(claim, "perturbed", "failed", faults[0].reason + more, tried, faults[0].script())
+    return evolve(found, case={"graph": failed[0]})
 
 
 def wrong(one: Perturbation, done: Rewriting, before: list[object]) -> str | None:

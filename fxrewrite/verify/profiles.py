@@ -24,7 +24,8 @@ class Profile:
 QUICK = Profile("quick", cases=24, rows=256, examples=20, wide=False, aimed=3)
 CI = Profile("ci", cases=120, rows=320, examples=200, wide=True, aimed=8)
 DEEP = Profile("deep", cases=600, rows=512, examples=2000, wide=True, aimed=40)
-PROFILES = {p.name: p for p in (QUICK, CI, DEEP)}
+FUZZ = Profile("fuzz", cases=48, rows=256, examples=0, wide=True, aimed=8)  # one round of `--fuzz`
+PROFILES = {p.name: p for p in (QUICK, CI, DEEP, FUZZ)}
 
 
 def profile_named(name: str) -> Profile:

@@ -8,6 +8,7 @@ What could not be tried is a skipped test with its reason; `--fxrewrite-strict` 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from fxrewrite.verify.profiles import PROFILES
 
 if TYPE_CHECKING:
     from fxrewrite.verify.findings import Finding
+    from fxrewrite.verify.kept import Kept
     from fxrewrite.verify.runner import Check
 
 
@@ -50,7 +52,7 @@ class RuleFile(pytest.File):
         option = self.config.option
         plan = Plan(
             (str(self.path),), option.fxrewrite_profile, option.fxrewrite_seed, device=option.fxrewrite_device,
-            modules=tuple(option.fxrewrite_import),
+            modules=tuple(option.fxrewrite_import), kept=tuple(_earlier()),
         )  # fmt: skip
         try:
             checks = make_checks(plan)
@@ -60,6 +62,16 @@ class RuleFile(pytest.File):
             raise self.CollectError(error.rendered()) from None
         for check in checks.listed:
             yield RuleItem.from_parent(self, name=check.name, check=check, sources=checks.program.sources)
+
+
+def _earlier() -> list[Kept]:
+    """The failures of earlier runs, in the folder that pytest was called in."""
+    from fxrewrite.verify.kept import load
+
+    found, damaged = load()
+    for line in damaged:
+        warnings.warn(pytest.PytestWarning(line), stacklevel=1)
+    return found
 
 
 class Refused(Exception):
@@ -75,10 +87,12 @@ class RuleItem(pytest.Item):
 
     def runtest(self) -> None:
         """Run the check; a failure raises, what cannot be tried is skipped."""
+        from fxrewrite.verify.kept import keep
         from fxrewrite.verify.report import failure_text
         from fxrewrite.verify.runner import finding
 
         found = finding(self.check)
+        keep(found)
         self._tell(found)
         strict = self.config.option.fxrewrite_strict
         if found.outcome == "failed" or (strict and found.outcome == "not run"):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 from attrs import evolve, frozen
@@ -18,6 +19,7 @@ from fxrewrite.dsl.sources import named, shipped_folder, vocabulary_sources
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.lowering.config import load_program, machine_facts, make_config
 from fxrewrite.verify.assign import Starved
+from fxrewrite.verify.case_json import from_json, to_json
 from fxrewrite.verify.claims import Claim, NotThisCase, claims
 from fxrewrite.verify.context import in_context
 from fxrewrite.verify.counterexample import script
@@ -25,15 +27,18 @@ from fxrewrite.verify.device import CPU, DeviceLost, existing_device
 from fxrewrite.verify.equal import CHECKS, check_equal
 from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.fires import fires
+from fxrewrite.verify.kept import Kept, digest, of_check
 from fxrewrite.verify.kernel_claims import kernel_claims
 from fxrewrite.verify.perturb import perturbed
-from fxrewrite.verify.profiles import QUICK, Profile, profile_named
+from fxrewrite.verify.profiles import CI, QUICK, Profile, profile_named
 from fxrewrite.verify.properties import Declared, check_property, properties, property_profile
 from fxrewrite.verify.ranked import SIZES, is_ranked, ranked_claims, ranked_profile
 from fxrewrite.verify.shrink import shrink
 from fxrewrite.verify.static import static
-from fxrewrite.verify.strategies import cases
+from fxrewrite.verify.strategies import Given, cases
 from fxrewrite.verify.workers import DIED, shared
+
+KEPT = ", kept"  # behind the label of a case that failed before
 
 
 @frozen
@@ -41,7 +46,7 @@ class Plan:
     """What to verify: packs, by name or path; a profile; `only`: parts of the names of checks. `seed` of all inputs.
 
     `vocabulary`: the ops that every file sees, too. `device`: where what is under test runs. `modules` are imported
-    first: they register ops and kernels.
+    first: they register ops and kernels. `kept`: failures of earlier runs, which are tried first.
     """
 
     packs: tuple[str, ...]
@@ -51,16 +56,26 @@ class Plan:
     vocabulary: bool = False
     device: str = CPU
     modules: tuple[str, ...] = ()
+    kept: tuple[Kept, ...] = ()
 
 
 @frozen
 class Check:
-    """One check of one subject. `run` gives its finding; what raises is a fault of the verifier."""
+    """One check of one subject. `run` gives its finding for a seed; what raises is a fault of the verifier.
+
+    `again` tries the case of a failure alone; None: it tries the same in each run. `kept`: failures to try first;
+    `text`: a digest of what is claimed now.
+    """
 
     kind: str
     subject: str
-    run: Callable[[], Finding]
+    run: Callable[[int], Finding]
     span: Span | None = None
+    seed: int = 0
+    again: Callable[[Mapping[str, Any]], Finding] | None = None
+    kept: tuple[Kept, ...] = ()
+    text: str = ""
+    profile: str = ""
 
     @property
     def name(self) -> str:
@@ -90,9 +105,14 @@ def make_checks(plan: Plan) -> Checks:
     subjects = [evolve(c, device=device) for c in (*subjects, *filter(own, kernel_claims(program, device)))]
     listed = [check for claim in subjects for check in _of_claim(claim, profile, plan)]
     listed += _of_properties(program, own, profile, plan)
-    listed += _of_packs(program, subjects, profile, plan.seed) if device == CPU else []
+    listed += _of_packs(program, subjects, profile) if device == CPU else []
     wanted = [c for c in listed if not plan.only or any(part in c.name for part in plan.only)]
-    return Checks(program, tuple(wanted))
+    return Checks(program, tuple(_with_kept(c, program, plan) for c in wanted))
+
+
+def _with_kept(check: Check, program: Program, plan: Plan) -> Check:
+    kept = tuple(of_check(plan.kept, check.name)) if check.again is not None else ()
+    return evolve(check, seed=plan.seed, kept=kept, text=digest(program, check.span), profile=plan.profile)
 
 
 @frozen
@@ -126,17 +146,45 @@ def without_onednn() -> Iterator[None]:
 
 
 def finding(check: Check) -> Finding:
-    """What a check came to, with the seconds that it took."""
+    """What a check came to, with the seconds that it took. Failures that are kept come first; one that passes is kept
+    no longer if the text has changed."""
     began = perf_counter()
+    found = None
+    for kept in check.kept:
+        found = _outcome(check, partial(_again, check, kept))
+        if found.outcome == "failed":
+            break
+        if kept.text != check.text:
+            kept.drop()
+    if found is None or found.outcome != "failed":
+        found = _outcome(check, lambda: check.run(check.seed))
+    found = evolve(found, span=found.span or check.span, seconds=perf_counter() - began)
+    return evolve(found, case=_case(check, found)) if found.outcome == "failed" else found
+
+
+def _again(check: Check, kept: Kept) -> Finding:
+    """A failure once more: its case, or all that its seed gives."""
+    assert check.again is not None
+    return check.run(kept.seed) if kept.case is None else check.again(kept.case)
+
+
+def _case(check: Check, found: Finding) -> dict[str, Any] | None:
+    """What is kept of a failure."""
+    if check.again is None:
+        return None
+    case = None if found.case is None else dict(found.case)
+    return {"name": check.name, "seed": check.seed, "profile": check.profile, "text": check.text, "case": case}
+
+
+def _outcome(check: Check, run: Callable[[], Finding]) -> Finding:
     try:
         with without_onednn():
-            found = check.run()
+            return run()
     except (EvaluationError, NotThisCase, Starved, DeviceLost) as error:
-        found = Finding(check.kind, check.subject, "not run", str(error), span=check.span)
+        return Finding(check.kind, check.subject, "not run", str(error), span=check.span)
     except Exception as error:  # noqa: BLE001  a fault of the verifier is told, and the other checks go on
         reason = f"the check raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        found = Finding(check.kind, check.subject, "not run", reason, span=check.span)
-    return evolve(found, span=found.span or check.span, seconds=perf_counter() - began)
+        return Finding(check.kind, check.subject, "not run", reason, span=check.span)
 
 
 def _shared(plan: Plan, checks: Checks, jobs: int) -> Iterator[Finding]:
@@ -176,25 +224,41 @@ def _of_claim(claim: Claim, profile: Profile, plan: Plan) -> Iterator[Check]:
     if is_ranked(claim):
         for ranked in ranked_claims(claim, SIZES[:3] if profile is QUICK else SIZES):
             of_ranks = ranked_profile(profile, ranked.size)
-            yield Check(f"equal, {ranked.label}", claim.name, partial(_equal, ranked, of_ranks, plan), claim.span)
+            yield _check_equal(f"equal, {ranked.label}", ranked, of_ranks, plan)
     else:
-        yield Check("equal", claim.name, partial(_equal, claim, profile, plan), claim.span)
+        yield _check_equal("equal", claim, profile, plan)
     if claim.kind == "rule" and claim.device == CPU:
-        yield Check("static", claim.name, partial(static, claim), claim.span)
-        yield Check("fires", claim.name, partial(fires, claim, profile), claim.span)
-        yield Check("perturbed", claim.name, partial(perturbed, claim, profile), claim.span)
+        yield Check("static", claim.name, lambda seed: static(claim), claim.span)
+        yield Check("fires", claim.name, lambda seed: fires(claim, profile), claim.span)
+        yield Check(
+            "perturbed", claim.name, lambda seed: perturbed(claim, profile), claim.span,
+            again=lambda case: perturbed(claim, CI, only=case["graph"]),
+        )  # fmt: skip
 
 
-def _equal(claim: Claim, profile: Profile, plan: Plan) -> Finding:
+def _check_equal(kind: str, claim: Claim, profile: Profile, plan: Plan) -> Check:
+    def run(seed: int) -> Finding:
+        return _equal(claim, cases(claim, profile, seed), plan, small=False)
+
+    def again(case: Mapping[str, Any]) -> Finding:
+        given = from_json(case)
+        kept = evolve(given, label=f"{given.label.removesuffix(KEPT)}{KEPT}")
+        return _equal(claim, [kept], plan, small=True)
+
+    return Check(kind, claim.name, run, claim.span, again=again)
+
+
+def _equal(claim: Claim, given: Iterable[Given], plan: Plan, small: bool) -> Finding:
+    """A claim on cases. `small`: they were shrunk before."""
     try:
-        found, failure = check_equal(claim, cases(claim, profile, plan.seed))
+        found, failure = check_equal(claim, given)
     except Starved as error:
         return Finding(CHECKS[claim.kind], claim.name, "not run", str(error), span=error.span or claim.span)
     if failure is None:
         return found
-    smaller = shrink(failure)
-    reason = f"{smaller.reason} ({smaller.trial.given.label})"
-    return evolve(found, reason=reason, script=script(smaller, claim.program.sources, plan.modules))
+    smaller = failure if small else shrink(failure)
+    reason, case = f"{smaller.reason} ({smaller.trial.given.label})", to_json(smaller.trial.given)
+    return evolve(found, reason=reason, script=script(smaller, claim.program.sources, plan.modules), case=case)
 
 
 def _of_properties(program: Program, own: Callable[[Claim], bool], profile: Profile, plan: Plan) -> Iterator[Check]:
@@ -204,16 +268,23 @@ def _of_properties(program: Program, own: Callable[[Claim], bool], profile: Prof
         claim = declared.claim
         if own(evolve(claim, span=claim.op.span)) and (on_device or plan.device == CPU):
             placed = evolve(declared, claim=evolve(claim, device=plan.device)) if on_device else declared
-            yield Check("property", declared.subject, partial(_property, placed, profile, plan.seed), claim.op.span)
+            run = partial(_property, placed, profile)
+            yield Check("property", declared.subject, run, claim.op.span, again=lambda case, run=run: run(case["seed"]))
 
 
-def _of_packs(program: Program, subjects: Iterable[Claim], profile: Profile, seed: int) -> Iterator[Check]:
+def _of_packs(program: Program, subjects: Iterable[Claim], profile: Profile) -> Iterator[Check]:
     for name in dict.fromkeys(c.op.name.partition(".")[0] for c in subjects if c.kind == "rule"):
         if name in program.packs:
-            yield Check(
-                "context", name, partial(in_context, program, name, profile, seed=seed), program.packs[name].span
-            )
+            yield _check_context(program, name, profile)
+
+
+def _check_context(program: Program, pack: str, profile: Profile) -> Check:
+    return Check(
+        "context", pack, lambda seed: in_context(program, pack, profile, seed=seed), program.packs[pack].span,
+        again=lambda case: in_context(program, pack, profile, only=case),
+    )  # fmt: skip
 
 
 def _property(declared: Declared, profile: Profile, seed: int) -> Finding:
-    return check_property(declared, cases(declared.claim, property_profile(profile), seed), seed)
+    found = check_property(declared, cases(declared.claim, property_profile(profile), seed), seed)
+    return evolve(found, case={"seed": seed}) if found.outcome == "failed" else found
