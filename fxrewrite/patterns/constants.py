@@ -86,6 +86,8 @@ class Constants:
                 if have is UNSET:
                     have = known[key] = self.env(s).value(x)
             if have is UNKNOWN:
+                if v is None and isinstance(x, Size):
+                    return False  # the end of an axis: a size that is one is None here, too
                 s.deferred.append((x, plain(v)))
                 s.trail.append(POP)
                 return True

@@ -29,6 +29,7 @@ from fxrewrite.patterns.dtypes import DTYPES, NAMES
 from fxrewrite.patterns.values import LOW
 from fxrewrite.verify.call_text import spelled_call
 from fxrewrite.verify.rank_sums import in_order
+from fxrewrite.verify.torch_steps import STEPS_OF
 
 ROUNDED = frozenset(
     "exp exp2 log log1p log2 sqrt rsqrt reciprocal sigmoid tanh erf add sub mul div fdiv mean sum var matmul".split()
@@ -194,7 +195,12 @@ class Recorder(Algebra):
         return self.torch.predicate(name, tuple(_tensors(a) for a in args))
 
     def torch_call(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A torch op: one opaque step for each result."""
+        """A torch op: the steps of one that a definition is written with; else one opaque step for each result."""
+        known = STEPS_OF.get(op)
+        if known is not None and not kwargs:
+            made = known(self, *args)
+            if made is not None:
+                return [made], {}
 
         def call(tensors: Sequence[Any]) -> Any:
             given = iter(tensors)

@@ -16,7 +16,6 @@ from fxrewrite.dsl.check.solver import Instance
 from fxrewrite.dsl.check.zonk import Instantiate
 from fxrewrite.dsl.core import (
     NO_DEFAULT,
-    UNKNOWN,
     Apply,
     Attribute,
     Call,
@@ -157,7 +156,7 @@ def _operand(elab: Elaborator, op: OpDef, info: OperandInfo, value: Value, at: A
     term = elab.as_term(value, at)
     if isinstance(term, Number):
         if isinstance(term.value, Wild):
-            return elab.item.intern(Operand(elab.item.solver.fresh("_any"), UNKNOWN, info.optional))
+            return elab.item.intern(Operand(elab.item.solver.fresh("_any"), instance.type(info.type), info.optional))
         if isinstance(term.value, Ref) and term.value.name in elab.item.captured:
             name = term.value.name
             message = f"`{name}` is an operand here, and a captured attribute of the same name"
