@@ -10,6 +10,7 @@ import fxrewrite_kernels as kernels
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
 import fxrewrite
@@ -164,6 +165,31 @@ def test_code_that_came_from_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(2):
             run(torch.fx.symbolic_trace(lambda x: -x), [X])
     assert log.report() == "2 compilations: cached, not run (the code came from Inductor's cache)"
+
+
+def test_graphs_that_came_from_a_cache_under_plain_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor counts them; what our own backend took from the cache in between is not counted twice."""
+    hits = counters["inductor"]
+
+    def cached(gm: Any, inputs: Any, config_patches: Any) -> Any:
+        (pass_,) = config_patches.values()
+        pass_.uuid()
+        hits["fxgraph_cache_hit"] += 1
+        return gm
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", cached)
+    (pass_,) = fxrewrite.inductor_options([], level="O0").values()
+    with fxrewrite.record() as log:
+        assert pass_.uuid() and log.cached == 1, "asked for its key, and not run"
+        hits["fxgraph_cache_hit"] += 2
+        backend.backend([], level="O0")(torch.fx.symbolic_trace(lambda x: -x), [X])
+    hits["fxgraph_cache_hit"] += 1
+    assert log.cached == 3
+    assert log.report().splitlines() == [
+        "1 compilation: cached, not run (the code came from Inductor's cache)",
+        "2 graphs under plain Inductor: cached, not run (what the cold runs said of them is stored with "
+        '`backend="fxrewrite"` only)',
+    ]
 
 
 def test_every_reason_has_a_test() -> None:

@@ -24,7 +24,7 @@ from fxrewrite.lowering.cold_runs import ColdRun
 from fxrewrite.lowering.config import Config, check_flags, load_program, make_config
 from fxrewrite.lowering.graph_pass import RewritePass, logger
 from fxrewrite.lowering.providers import unknown_names
-from fxrewrite.patterns.events import recording
+from fxrewrite.patterns.events import cache_hits, recording
 
 HOOK = "post_grad_custom_pre_pass"
 Packs = Sequence[str | Path | File] | str | Path | None
@@ -73,7 +73,10 @@ def _compile(gm: GraphModule, example_inputs: list[Any], pass_: RewritePass, opt
     cold = ColdRun(pass_, cold_runs.key(pass_, gm, example_inputs, options))
     other = options.get(HOOK) or getattr(inductor_config, HOOK)
     patches = {**options, HOOK: cold if other is pass_ else chained(cold, other)}
+    before = cache_hits()
     compiled = compile_fx(gm, example_inputs, config_patches=patches)
+    for log in recording():
+        log.known += cache_hits() - before
     if cold.graphs == 0:
         for log in recording():
             log.hits += 1

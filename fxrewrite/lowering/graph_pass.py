@@ -26,7 +26,7 @@ from fxrewrite.lowering.engine import Engine, Run
 from fxrewrite.lowering.off import off_events
 from fxrewrite.lowering.plan import Allows
 from fxrewrite.lowering.providers import registered_kernels
-from fxrewrite.patterns.events import recording
+from fxrewrite.patterns.events import cache_hits, recording
 from fxrewrite.patterns.forms import Off
 from fxrewrite.patterns.groups import groups_of_torch
 
@@ -81,6 +81,7 @@ class RewritePass(CustomGraphPass):
         """What Inductor's caches key the pass by: equal for rules that mean the same, with the same ops and kernels."""
         for log in recording():
             log.waiting.add(id(self))
+            log.counted = cache_hits() if log.counted is None else log.counted
         return self.state()
 
     def state(self) -> str:

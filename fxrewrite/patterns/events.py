@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from attrs import asdict, define, field, frozen
+from torch._dynamo.utils import counters
 
 from fxrewrite.dsl.diagnostics import span_json
 from fxrewrite.dsl.syntax import Span
@@ -85,9 +86,10 @@ class Log:
     """The events of a recording, and the seconds that each stage took.
 
     `seconds`: parse, compile (rules), read (values and views), match, rewrite. `graphs`: how many graphs were seen.
-    `hits`: compilations whose code came from a cache. `waiting`: passes whose key a cache has asked for, until they
-    run. `stored`: what the cold runs of these compilations had said. `sources`: text of the rule files, by name, for
-    carets.
+    `hits`: compilations of our backend whose code came from a cache; `stored`: what their cold runs had said.
+    `waiting`: passes whose key a cache has asked for, until they run; `counted`: the hits of Inductor's cache when it
+    first did, `known` those that are in `hits`, `ended` all when the recording ended. `sources`: text of the rule
+    files, by name, for carets.
     `drawn`: each graph before and after, where it was asked for.
     """
 
@@ -96,14 +98,25 @@ class Log:
     graphs: int = 0
     hits: int = 0
     waiting: set[int] = field(factory=set, repr=False)
+    counted: int | None = field(default=None, repr=False)
+    known: int = field(default=0, repr=False)
+    ended: int | None = field(default=None, repr=False)
     stored: list[Event] = field(factory=list)
     sources: dict[str, str] = field(factory=dict, repr=False)
     drawn: list[tuple[Snapshot, Snapshot]] | None = field(default=None, repr=False)
 
     @property
+    def plain_hits(self) -> int:
+        """Graphs whose code came from a cache under plain Inductor, which does not say which graphs they were."""
+        if self.counted is None:
+            return 0
+        now = cache_hits() if self.ended is None else self.ended
+        return max(now - self.counted - self.known, len(self.waiting))
+
+    @property
     def cached(self) -> int:
-        """Compilations whose code came from a cache; under plain Inductor, which does not say so, several are one."""
-        return self.hits + len(self.waiting)
+        """Compilations of our backend, and graphs under plain Inductor, whose code came from a cache."""
+        return self.hits + self.plain_hits
 
     def fired(self) -> Counter[str]:
         """How often each rule fired, by `rule` name."""
@@ -152,7 +165,13 @@ def record(graphs: bool = False) -> Iterator[Log]:
     try:
         yield log
     finally:
+        log.ended = cache_hits()
         _logs.reset(token)
+
+
+def cache_hits() -> int:
+    """How many graphs Inductor has taken from its cache in this process."""
+    return counters["inductor"]["fxgraph_cache_hit"]
 
 
 def recording() -> tuple[Log, ...]:

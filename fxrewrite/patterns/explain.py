@@ -17,6 +17,8 @@ FEW = 3  # with more rules than this, those that came nowhere near get one line 
 LINES = 3  # lines of the model shown for one group
 NAMES = 3  # names shown in one line
 
+PLAIN = 'cached, not run (what the cold runs said of them is stored with `backend="fxrewrite"` only)'
+
 
 @frozen
 class Group:
@@ -138,9 +140,11 @@ def render(log: Log, rule: str | None = None, every: bool = False) -> str:
     lines = _chapters(log, rule, every)
     nothing = not lines
     lines += [line for group in off for line in _off(group, every)]
-    if log.cached:
-        lines.append(f"{counted(log.cached, 'compilation')}: cached, not run (the code came from Inductor's cache)")
+    if log.hits:
+        lines.append(f"{counted(log.hits, 'compilation')}: cached, not run (the code came from Inductor's cache)")
         lines += _cold(log, rule, every)
+    if log.plain_hits:
+        lines.append(f"{counted(log.plain_hits, 'graph')} under plain Inductor: {PLAIN}")
     if nothing and not off and not log.cached:
         lines.append(f"no site of {rule}" if rule else "no rule has a site in these graphs")
     return "\n".join(lines).rstrip()
