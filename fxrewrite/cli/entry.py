@@ -46,7 +46,7 @@ def _op(program: Program, op: OpDef, config: Any, signature: bool) -> dict[str, 
     made: dict[str, Any] = {
         "op": op.name, "place": str(op.span or ""), "doc": op.doc, "forms": _forms(program, op, config),
         "definition": _definition(program, op), "device": device(),
-        "providers": providers_of(op, config), "used_by": _users(program, op.name),
+        "providers": providers_of(program, op, config), "used_by": _users(program, op.name),
     }  # fmt: skip
     if signature:
         made["operands"] = [{"name": o.name, "type": str(o.type) + ("?" if o.optional else "")} for o in op.operands]

@@ -56,7 +56,7 @@ def describe(rules: Any, config: Any) -> dict[str, Any]:
         "providers": {
             "order": list(config.providers),
             "device": device(),
-            "ops": {name: providers_of(rules.ops[name], config) for name in emitted},
+            "ops": {name: providers_of(rules, rules.ops[name], config) for name in emitted},
         },
         "keeps_roundings": bool(inductor.emulate_precision_casts),
         "shipped": {name: name in files.DEFAULT for name in files.shipped()},

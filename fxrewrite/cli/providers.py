@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxrewrite.dsl.core import OpDef
+from fxrewrite.dsl.core import OpDef, Program
 
 
 def device() -> str:
@@ -14,8 +14,10 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def providers_of(op: OpDef, config: Any) -> list[dict[str, Any]]:
+def providers_of(program: Program, op: OpDef, config: Any) -> list[dict[str, Any]]:
     """Every provider of an op as JSON: whether it may be used here, and what is against it."""
+    from fxrewrite.lowering.proofs import Proofs
     from fxrewrite.lowering.providers import candidates
 
-    return [{"name": c.name, "on": c.on, "reason": c.reason} for c in candidates(op, device(), config.allow_relaxed)]
+    found = candidates(op, device(), config.allow_relaxed, Proofs(program, allow=config.allow_unproved))
+    return [{"name": c.name, "on": c.on, "reason": c.reason} for c in found]

@@ -81,9 +81,10 @@ def keep(entry: Entry) -> None:
     private_cache.prune("proof-*.json", KEPT)
 
 
-def today() -> str:
-    """The date of an entry that is made now."""
-    return datetime.datetime.now(datetime.UTC).date().isoformat()
+def made(key: Key, kind: str, subject: str, result: Literal["proved", "failed"], cases: int, why: str) -> Entry:
+    """The entry of a proof that has just been tried."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return Entry(kind, subject, *key, result, cases, today, why)
 
 
 @cache

@@ -98,6 +98,16 @@ class Proofs:
         failed = answer.result == "failed"
         return Unproved(text(answer), refuted_hint(subject, _file(case)) if failed else unproved_hint())
 
+    def remembered_against(self, op: OpDef, kind: Kind, case: Case, device: torch.device) -> str:
+        """How the proof of a case failed earlier; nothing where it did not, or has not been tried."""
+        name = device_name(device)
+        called = owners.foreign(case)
+        if self.allow or not called or name is None or not owners.is_here(called):
+            return ""
+        key = ledger.key_of(self.program, op, kind, case, name)
+        entry = ledger.find(key) if key is not None else None
+        return text(Answer("failed", entry.why)) if entry is not None and entry.result == "failed" else ""
+
     def of_form(self, op: OpDef, form: Case) -> Callable[[torch.device | None], Unproved | None] | None:
         """What speaks against a form on a device; None of one that needs no proof."""
         if self.allow or not owners.foreign(form):
@@ -151,13 +161,7 @@ class Proofs:
             return _proved_here(_Once((registrations, meaning, str(question.device)), question))
         answer = _asked(question)
         if answer.result != "untried":
-            digest, releases, device = key
-            ledger.keep(
-                ledger.Entry(
-                    question.kind, question.subject, digest, releases, device, answer.result, answer.cases,
-                    ledger.today(), answer.why,
-                )
-            )  # fmt: skip
+            ledger.keep(ledger.made(key, question.kind, question.subject, answer.result, answer.cases, answer.why))
         return answer
 
 

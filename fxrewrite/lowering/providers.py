@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import torch
 from attrs import Factory, define, field, frozen
 
 from fxrewrite.dsl import registered
@@ -191,8 +192,8 @@ class Candidate:
     reason: str = ""
 
 
-def candidates(op: OpDef, device: str, allow_relaxed: bool = False) -> list[Candidate]:
-    """Every provider that `op` has or could have on a device type, and what is against it."""
+def candidates(op: OpDef, device: str, allow_relaxed: bool = False, proofs: Proofs | None = None) -> list[Candidate]:
+    """Every provider that `op` has or could have on a device type, and what is against it; a proof is not begun."""
     kernel = kernel_for(op.name, device) is not None
     out = [
         Candidate("kernel", kernel, "" if kernel else f"none is registered for {device}"),
@@ -205,7 +206,8 @@ def candidates(op: OpDef, device: str, allow_relaxed: bool = False) -> list[Cand
         elif relaxed(case) and not allow_relaxed:
             out.append(Candidate(name, False, "its contract is relaxed (`allow_relaxed` lets it in)"))
         else:
-            out.append(Candidate(name, True))
+            said = "" if proofs is None else proofs.remembered_against(op, "impl", case, torch.device(device))
+            out.append(Candidate(name, not said, said))
     return out
 
 
