@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from fxrewrite.dsl.formats import SCALE_TILE
 from fxrewrite.lowering import packing
 from fxrewrite.lowering.layouts import stored_shape
 from fxrewrite.verify.call_text import literal
+from fxrewrite.verify.elsewhere import SOURCE
 from fxrewrite.verify.straight import Slot, Step, Straight
 
 LISTED = 64  # elements: a tensor with more is written as its bytes
@@ -41,11 +42,15 @@ def expression(step: Step, names: Sequence[str]) -> str:
 
 def helpers(programs: Iterable[Straight]) -> str:
     """The source of the functions that the steps call beyond torch."""
-    if not {s.op for p in programs for s in p.steps}.intersection(PACKING):
-        return ""
+    steps = [s for p in programs for s in p.steps]
+    casts = [SOURCE] if any(s.op == "to" and s.dtype == "e4m3fn" for s in steps) else []
+    return "\n\n".join([*casts, *(_packing() if {s.op for s in steps}.intersection(PACKING) else ())])
+
+
+def _packing() -> Iterator[str]:
     functions = [f for _, f in inspect.getmembers(packing, inspect.isfunction) if f.__module__ == packing.__name__]
     constants = f"E2M1_MAX = {packing.E2M1_MAX}\nSCALE_TILE = {SCALE_TILE!r}\nTensor = torch.Tensor"
-    return "\n\n".join([constants, inspect.getsource(stored_shape), *map(inspect.getsource, functions)])
+    yield from (constants, inspect.getsource(stored_shape), *map(inspect.getsource, functions))
 
 
 def _call(step: Step, args: Sequence[str]) -> str:
@@ -74,6 +79,11 @@ def _clamp(step: Step, args: Sequence[str]) -> str:
     return found
 
 
+def _cast(step: Step, args: Sequence[str]) -> str:
+    """To e4m3fn as machines do it that do not saturate: who clamps sees no difference."""
+    return f"to_e4m3fn({args[0]})" if step.dtype == "e4m3fn" else f"{args[0]}.to({literal(step.params[0])})"
+
+
 def _extreme(step: Step, args: Sequence[str]) -> str:
     like = next(a for a, given in zip(args, step.args) if isinstance(given, Slot))
     made = [a if isinstance(g, Slot) else f"torch.full((), {a}, dtype={like}.dtype)" for a, g in zip(args, step.args)]
@@ -84,7 +94,7 @@ _SPELLED: dict[str, Callable[[Any, Sequence[str]], str]] = {
     **dict.fromkeys(("amax", "mean", "sum", "var"), _reduction),
     **dict.fromkeys(("maximum", "minimum"), _extreme),
     "clamp": _clamp,
-    "to": lambda step, args: f"{args[0]}.to({literal(step.params[0])})",
+    "to": _cast,
     "reshape": lambda step, args: f"{args[0]}.reshape({literal(step.params[0])})",
     "expand": lambda step, args: f"{args[0]}.expand({literal(step.params[0])})",
     "slice": lambda step, args: f"torch.ops.aten.slice.Tensor({', '.join([*args, *map(literal, step.params)])})",
