@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -328,6 +329,10 @@ def test_reductions_over_all_axes() -> None:
     assert torch.equal(PRIMITIVES["amax"](x, (), False), x.amax())
     assert torch.equal(PRIMITIVES["sum"](x, (), False), x.sum())
     assert torch.equal(PRIMITIVES["var"](x, (-1,), True), x.var(-1, correction=0, keepdim=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns of the variance of nothing
+        assert PRIMITIVES["var"](x[:0], (-1,), True).shape == x[:0, :1].shape
+        assert PRIMITIVES["var"](x[:, :0], (-1,), False).isnan().all()
 
 
 def test_scalars_know_what_torch_knows() -> None:
