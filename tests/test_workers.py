@@ -8,10 +8,11 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
-from fxrewrite.verify.workers import shared
+from fxrewrite.verify.workers import Last, shared
 
 
 def squares(killer: int) -> Callable[[int], int]:
@@ -40,6 +41,25 @@ def sleeps() -> Callable[[float], float]:
 def test_a_task_that_kills_its_process_is_told_alone() -> None:
     found = list(shared(range(7), partial(squares, 3), 2, lambda n: -n))
     assert sorted(found) == [-3, 0, 1, 4, 16, 25, 36]
+
+
+def spent_after(last: int) -> Callable[[int], Any]:
+    """What says its process by number, and does nothing more after one task."""
+    done: list[int] = []
+
+    def do(n: int) -> Any:
+        if done:
+            return -1
+        if n == last:
+            done.append(n)
+            return Last(n)
+        return n
+
+    return do
+
+
+def test_a_process_that_is_spent_is_replaced() -> None:
+    assert sorted(shared(range(7), partial(spent_after, 2), 1, lambda n: -n)) == list(range(7))
 
 
 def test_what_the_start_raises_is_raised_here() -> None:

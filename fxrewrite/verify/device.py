@@ -9,7 +9,8 @@ have no meaning but their own (`Beside`): those are what the device makes of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -61,6 +62,31 @@ def devices() -> list[str]:
     """The types of device on which this machine computes."""
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return [CPU] if accelerator is None else [CPU, accelerator.type]
+
+
+def answers(device: str) -> bool:
+    """Does a device that was there still compute? Not after a kernel that read or wrote beyond its memory."""
+    if device == CPU:
+        return True
+    try:
+        torch.ones(1, device=device).item()
+    except RuntimeError:
+        return False
+    return True
+
+
+@contextmanager
+def deterministic(device: str) -> Iterator[None]:
+    """Torch's own ops on a GPU give one result: `index_put` with equal indices leaves what came last, as on a CPU."""
+    if device == CPU:
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 # ---- moving
@@ -127,9 +153,14 @@ class Beside(Torch):
     def torch_call(
         self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Sequence[Any], Mapping[Any, Any]]:
-        """What the op gives on the device."""
+        """What the op gives on the device. One of torch is asked on the CPU first: an index beyond the end, which that
+        refuses, breaks a GPU for all that follows."""
+        if op.startswith("aten."):
+            with suppress(NotImplementedError):
+                super().torch_call(op, args, kwargs)
         given, named = placed_on((list(args), dict(kwargs)), self.device)
-        returned, written = super().torch_call(op, given, named)
+        with deterministic(self.device):
+            returned, written = super().torch_call(op, given, named)
         return brought_back(returned), brought_back(written)
 
     def reference(self, op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:

@@ -15,7 +15,7 @@ from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.lowering.eager import Torch
 from fxrewrite.verify.case_json import to_json
 from fxrewrite.verify.claims import Claim, NotThisCase
-from fxrewrite.verify.device import CPU, Beside, brought_back, placed_on
+from fxrewrite.verify.device import CPU, Beside, brought_back, deterministic, placed_on
 from fxrewrite.verify.elsewhere import Elsewhere, overflows
 from fxrewrite.verify.findings import Counts, Finding
 from fxrewrite.verify.judge import NoMeaning, Verdict, judge
@@ -78,8 +78,9 @@ def attempt(claim: Claim, given: Given) -> Trial:
     except TORCH_ERRORS as error:  # the largest of no elements, say
         raise NotThisCase(str(error)) from error
     try:
-        candidate = _recorded(claim.claimed, there, claim.tensors())
-        written = candidate.results if here else brought_back(candidate.results)
+        with deterministic(claim.device):
+            candidate = _recorded(claim.claimed, there, claim.tensors())
+            written = candidate.results if here else brought_back(candidate.results)
     except TORCH_ERRORS as error:
         if claim.kind == "form":  # no graph holds what torch refuses
             raise NotThisCase(str(error)) from error
@@ -87,7 +88,7 @@ def attempt(claim: Claim, given: Given) -> Trial:
     r, c = reference.program, candidate.program
     if here and (r.steps, r.outputs) == (c.steps, c.outputs) and not any(s.opaque for s in r.steps):
         return Trial(given, reference, candidate, True)
-    alike = None if here else lambda: brought_back(_recorded(claim.expected, there).results)
+    alike = None if here else partial(_alike, claim, there)
     wrong, verdicts = compare(claim.contract, reference, written, alike)
     if not wrong and here and overflows(candidate):
         reference, candidate = (_recorded(side, given, Elsewhere()) for side in (claim.expected, claim.claimed))
@@ -96,6 +97,12 @@ def attempt(claim: Claim, given: Given) -> Trial:
     if wrong and alone:
         raise CannotTry(f"the sides differ, and `{alone[0]}` is a function whose rounding is not declared")
     return Trial(given, reference, candidate, False, wrong, verdicts)
+
+
+def _alike(claim: Claim, there: Given) -> Mapping[str, Tensor]:
+    """What the reference gives on the device of the candidate."""
+    with deterministic(claim.device):
+        return brought_back(_recorded(claim.expected, there).results)
 
 
 def _recorded(side: Callable[..., Any], given: Given, tensors: Torch | None = None) -> Recording:

@@ -23,7 +23,7 @@ from fxrewrite.verify.case_json import from_json, to_json
 from fxrewrite.verify.claims import Claim, NotThisCase, claims
 from fxrewrite.verify.context import in_context
 from fxrewrite.verify.counterexample import script
-from fxrewrite.verify.device import CPU, DeviceLost, existing_device
+from fxrewrite.verify.device import CPU, DeviceLost, answers, existing_device
 from fxrewrite.verify.equal import CHECKS, check_equal
 from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.fires import fires
@@ -36,7 +36,7 @@ from fxrewrite.verify.ranked import SIZES, is_ranked, ranked_claims, ranked_prof
 from fxrewrite.verify.shrink import shrink
 from fxrewrite.verify.static import static
 from fxrewrite.verify.strategies import Given, cases
-from fxrewrite.verify.workers import DIED, shared
+from fxrewrite.verify.workers import DIED, Last, shared
 
 KEPT = ", kept"  # behind the label of a case that failed before
 
@@ -197,10 +197,15 @@ def _shared(plan: Plan, checks: Checks, jobs: int) -> Iterator[Finding]:
     return shared(range(len(checks.listed)), partial(_worker, plan), jobs, died)
 
 
-def _worker(plan: Plan) -> Callable[[int], Finding]:
+def _worker(plan: Plan) -> Callable[[int], Any]:
     torch.set_num_threads(1)
     listed = make_checks(plan).listed
-    return lambda index: finding(listed[index])
+
+    def do(index: int) -> Any:
+        found = finding(listed[index])
+        return found if answers(plan.device) else Last(found)
+
+    return do
 
 
 # ---- what is checked of one claim

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
+from attrs import frozen
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 DIED = "the process died: a torch op that it calls crashes on what it is given"
@@ -45,7 +47,7 @@ def shared(
                 found = _received(end)
                 again = next(waiting, None)
                 if again is not None:
-                    if found is None:
+                    if found is None or (isinstance(found, tuple) and isinstance(found[0], Last)):
                         process, end = _process(start)
                     end.send(again)
                     under_way[end] = process, again
@@ -56,13 +58,20 @@ def shared(
                 elif isinstance(found, _Raised):
                     raise found.error
                 else:
-                    yield found[0]
+                    yield found[0].result if isinstance(found[0], Last) else found[0]
     finally:
         for process, _ in under_way.values():
             process.terminate()
         for end, (process, _) in under_way.items():
             process.join()
             end.close()
+
+
+@frozen
+class Last:
+    """A result after which its process can do no more: another one takes its place."""
+
+    result: Any
 
 
 class _Raised:
@@ -114,4 +123,7 @@ def _work(start: Callable[[], Callable[[Any], Any]], end: Connection) -> None:
             task = end.recv()
         except (EOFError, ConnectionError):
             return
-        end.send((do(task),))
+        found = do(task)
+        end.send((found,))
+        if isinstance(found, Last):
+            return
