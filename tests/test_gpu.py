@@ -43,7 +43,7 @@ COUNTS = {
 
 
 class Divides(TorchDispatchMode):
-    """Eager torch multiplies by the reciprocal of a number on a GPU; definitions divide, and so does Inductor's code."""
+    """Eager torch multiplies by the reciprocal of a number on a GPU; definitions divide, as Inductor does."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.div.Tensor and not isinstance(args[1], torch.Tensor):
