@@ -195,6 +195,8 @@ SWITCHES = {
                        LET_THROUGH),
     "error of the mean": Switch(6, "an error of the mean enters squared", "reductions:_error_of_variance",
                                 _without_the_mean, FALSE_ALARM),
+    "mean by Welford": Switch(6, "the mean may be that of Welford's algorithm", "judge:Sets._slack",
+                              lambda slack: lambda sets, step: sets.slack, FALSE_ALARM),
     "roundings": Switch(7, "no rounding may be left out", "casts:cast", _or_not_at_all, LET_THROUGH),
     "two ends": Switch(7, "two neighbours stay exactly two", "sets:two_valued", lambda two: lambda x: None,
                        LET_THROUGH),

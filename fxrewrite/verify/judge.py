@@ -76,8 +76,10 @@ class Sets:
     compared: list[Comparison] = field(factory=list[Comparison], init=False)
     refused: dict[str, Verdict] = field(factory=dict[str, Verdict], init=False)
     places: dict[int, list[Origin]] = field(factory=dict[int, list[Origin]], init=False)
+    spread: frozenset[Any] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.spread = frozenset(s.args[0] for s in self.program.steps if s.op == "var")
         slots = dict(self.program.outputs)
         for name, places in origins(self.program).items():
             if name in self.written and self._comparable(name, slots[name]):
@@ -101,8 +103,13 @@ class Sets:
 
     def step(self, slot: int, step: Step, args: Sequence[Any]) -> Set:
         """The set of a step, or what was written for it."""
-        found = opaque(step, args) if step.opaque is not None else primitive(step, args, self.slack)
+        found = opaque(step, args) if step.opaque is not None else primitive(step, args, self._slack(step))
         return self._judged(slot, found)
+
+    def _slack(self, step: Step) -> Slack:
+        """The mean of what also has its variance taken may be that of Welford's algorithm (clause 6)."""
+        moments = step.op == "mean" and step.args[0] in self.spread
+        return evolve(self.slack, exact_sums=False) if moments else self.slack
 
     def _judged(self, slot: int, found: Set) -> Set:
         """The outputs that arise here are compared; the first of them replaces the set (clause 9)."""

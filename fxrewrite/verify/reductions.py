@@ -35,7 +35,9 @@ def total(x: Set, dims: tuple[int, ...], keepdim: bool, slack: Slack) -> Set:
     finite = _finite(x)
     size = _magnitude(finite)
     magnitude = size.sum(over, keepdim=keepdim)
-    error = _error(finite, magnitude, over, keepdim, slack.terms(terms(x, dims)))
+    error = slack.terms(terms(x, dims)) * UNIT * magnitude
+    if slack.exact_sums:
+        error = _inexact(finite, magnitude, over, keepdim, error)
     lo = finite.lo.sum(over, keepdim=keepdim)
     hi = lo if finite.lo is finite.hi else finite.hi.sum(over, keepdim=keepdim)
     nan = None if x.nan is None else x.nan.expand(x.shape).sum(over, keepdim=keepdim) > 0
@@ -71,9 +73,8 @@ def _finite(x: Set) -> Set:
     return Set(lo, lo if x.lo is x.hi else torch.where(kept, x.hi, 0.0), x.dtype)
 
 
-def _error(x: Set, magnitude: Tensor, over: tuple[int, ...], keepdim: bool, count: float) -> Tensor:
-    """c(n) * 2^-24 * sum|terms|; nothing where every order is exact."""
-    error = count * UNIT * magnitude
+def _inexact(x: Set, magnitude: Tensor, over: tuple[int, ...], keepdim: bool, error: Tensor) -> Tensor:
+    """The error of a sum: nothing where every order is exact."""
     if not error.numel() or not x.lo.numel():
         return error
     bit = low_bit(x.lo).amin(over, keepdim=keepdim)

@@ -12,6 +12,7 @@ class Slack:
     `exp_argument`: ulps for each unit of |x|, since exp may be 2^(x * log2 e) with a rounded product. `lanes`: a sum of
     more than 64 terms has at least so many partial sums; 1 for a kernel that declares one accumulator. `off_centre`:
     the share of elements that may differ from the centre where more than `several` of them have several values.
+    `exact_sums`: is a sum exact where every order of adding is? Not the mean that Welford's algorithm updates.
     """
 
     fdiv: float = 2.0
@@ -26,6 +27,7 @@ class Slack:
     lanes: int = 8
     several: float = 0.05
     off_centre: float = 0.02
+    exact_sums: bool = True
 
     def terms(self, n: int) -> float:
         """c(n): a sum of n terms may be wrong by c(n) * 2^-24 * sum|terms|."""
