@@ -1,18 +1,22 @@
-"""Claims about hand-written kernels (`fxrewrite_kernels`): that the one of an op on a device is its definition."""
+"""Claims about the kernels of a declared op on a device: that the hand-written one (`fxrewrite_kernels`), and the one
+that is generated there, are its definition."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from attrs import frozen
+from attrs import field, frozen
 
 from fxrewrite.dsl.core import Case, Dtype, OpDef, Program
 from fxrewrite.dsl.evaluate import Algebra
+from fxrewrite.lowering import generated
 from fxrewrite.lowering.eager import Torch
 from fxrewrite.lowering.providers import kernel_for
 from fxrewrite.patterns.dtypes import DTYPES
-from fxrewrite.verify.claims import Claim
+from fxrewrite.verify.claims import Claim, NotThisCase
+
+Kind = Literal["kernel", "generated"]
 
 
 @frozen
@@ -21,7 +25,8 @@ class KernelClaim(Claim):
 
     def tensors(self) -> Torch:
         """Tensors, and a call of the op as a call of its kernel."""
-        return Kernels(self.device.partition(":")[0])
+        kind: Kind = "generated" if self.candidate.name == "generated" else "kernel"
+        return Kernels(self.program, kind, self.device.partition(":")[0])
 
     def claimed(self, algebra: Algebra, operands: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
         """The results by the kernel. Raises as `expected` does."""
@@ -34,21 +39,34 @@ class KernelClaim(Claim):
 class Kernels(Torch):
     """Torch tensors; what an op gives is what its kernel for `device` gives."""
 
-    device: str
+    program: Program
+    kind: Kind
+    device: str = field(default="cpu")
 
     def reference(self, op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:
-        """The results of the kernel: operands, then attributes, by position."""
+        """The results of the kernel: operands, then attributes, by position. Raises NotThisCase where none can be
+        generated for these."""
         values = [DTYPES[v.name] if isinstance(v, Dtype) else v for v in attributes.values()]
-        made = kernel_for(op.name, self.device).default(*operands, *values)
+        made = self._kernel(op, operands, dict(zip(attributes, values)))(*operands, *values)
         return made if isinstance(made, tuple | list) else (made,)
+
+    def _kernel(self, op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        if self.kind == "kernel":
+            return kernel_for(op.name, self.device).default
+        why = generated.why_not(self.program, op, self.device, operands, attributes)
+        if why is not None:
+            raise NotThisCase(why)
+        return generated.op_for(self.program, op.name)
 
 
 def kernel_claims(program: Program, device: str) -> Iterator[Claim]:
-    """One claim for each op that has a kernel on a device."""
-    kind = device.partition(":")[0]
+    """One claim for each op that has a kernel on a device, and one for each that may get a generated one there."""
+    here = device.partition(":")[0]
+    generates = generated.unavailable(here) is None
     for op in program.ops.values():
-        if kernel_for(op.name, kind) is not None:
-            yield KernelClaim(
-                "kernel", f"{op.name}/kernel", program, op, Case("kernel", ()), None, op.contract, op.span,
-                device=device,
-            )  # fmt: skip
+        kinds = ["kernel"] if kernel_for(op.name, here) is not None else []
+        kinds += ["generated"] if generates and op.equations and not op.effects else []
+        for kind in kinds:
+            case = Case(kind, ())
+            name = f"{op.name}/{kind}"
+            yield KernelClaim("kernel", name, program, op, case, None, op.contract, op.span, device=device)
