@@ -196,7 +196,7 @@ def test_a_wrong_rule_in_random_programs() -> None:
     found = in_context(rules(), "faults", CI, pass_of(with_rule("vf_difference_times", right=right)))
     assert found.outcome == "failed"
     assert "aten.sub.Tensor" in str(found.script)
-    assert str(found.script).count(" = torch.ops") <= 3
+    assert str(found.script).partition("def before(")[0].count(" = torch.ops") <= 3
 
 
 def test_a_value_that_others_read() -> None:

@@ -144,16 +144,34 @@ class Kept:
     device: str = CPU
 
 
-def read(path: Path) -> Kept:
-    """The case of a counterexample. Runs the file, which is Python. Raises NoCounterexample, OSError."""
-    text = path.read_text(encoding="utf-8", errors="replace")
+def meta_of(text: str, path: Path) -> dict[str, Any]:
+    """What a counterexample says of itself. Raises NoCounterexample."""
     line = next((x for x in text.splitlines() if x.startswith(MARK)), None)
     if line is None:
         raise NoCounterexample(f"{path} has no line that begins with `{MARK.strip()}`")
     try:
-        meta = json.loads(line.removeprefix(MARK))
-        module: dict[str, Any] = {"__name__": "counterexample"}
+        found = json.loads(line.removeprefix(MARK))
+        if isinstance(found["subject"], str):
+            return found
+    except (ValueError, KeyError, TypeError) as error:
+        raise NoCounterexample(f"{path} cannot be read: {error}") from error
+    raise NoCounterexample(f"{path} cannot be read: its subject is no name")
+
+
+def run_file(text: str, path: Path) -> dict[str, Any]:
+    """The names of a counterexample. Raises NoCounterexample."""
+    module: dict[str, Any] = {"__name__": "counterexample"}
+    try:
         exec(compile(text, str(path), "exec"), module)
+    except Exception as error:
+        raise NoCounterexample(f"{path} cannot be read: {error}") from error
+    return module
+
+
+def read(text: str, path: Path) -> Kept:
+    """The case of a counterexample. Runs the file, which is Python. Raises NoCounterexample."""
+    meta, module = meta_of(text, path), run_file(text, path)
+    try:
         given = with_tensors(meta, module["inputs"]())
         return Kept(meta["kind"], meta["subject"], given, meta.get("device", CPU))
     except Exception as error:

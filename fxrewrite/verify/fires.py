@@ -13,9 +13,10 @@ from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.equal import compare
 from fxrewrite.verify.findings import Finding
+from fxrewrite.verify.graph_script import Failed
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.ranked import is_ranked
-from fxrewrite.verify.rewriting import Rewriting, pass_of, rewritten, shown, why_not, why_off
+from fxrewrite.verify.rewriting import Rewriting, pass_of, rewritten, why_not, why_off
 from fxrewrite.verify.same import retyped, wrong_metadata
 from fxrewrite.verify.sites import Site, Subject
 from fxrewrite.verify.straight import record_side
@@ -38,11 +39,11 @@ class Fault:
         """What was expected and what happened."""
         return f"{self.what}; nearest miss: {self.near}" if self.near else self.what
 
-    def script(self) -> str:
-        """The graph before and after, as code."""
-        before = shown(self.site.graph, self.site.constants, self.site.inputs)
-        after = "" if self.done.graph is None else shown(self.done.graph, self.site.constants, ())
-        return f"# {self.reason}\n\n{before}\n\n# after the rule\n\n{after}"
+    def script(self, claim: Claim, **meta: str) -> str:
+        """The graph before and after as a script. `meta`: how it is found again."""
+        site, after = self.site, self.done.graph if self.done.fired else None
+        failed = Failed(claim.name, self.reason, meta, site.graph, after, site.inputs, site.constants, claim.span)
+        return failed.script(claim.program)
 
 
 def fires(claim: Claim, profile: Profile, pass_: RewritePass | None = None) -> Finding:
@@ -61,7 +62,7 @@ def fires(claim: Claim, profile: Profile, pass_: RewritePass | None = None) -> F
             continue
         tried += 1
         if fault is not None:
-            return finding(claim, "fires", "failed", fault.reason, tried, fault.script())
+            return finding(claim, "fires", "failed", fault.reason, tried, fault.script(claim, check="fires"))
     if not tried:
         return finding(claim, "fires", "not run", lacking)
     return finding(claim, "fires", "passed", cases=tried)

@@ -71,7 +71,8 @@ def perturbed(claim: Claim, profile: Profile, pass_: RewritePass | None = None, 
     if not faults:
         return finding(claim, "perturbed", "passed", cases=tried)
     more = "".join(f"; {f.what}" for f in faults[1:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
-    found = finding(claim, "perturbed", "failed", faults[0].reason + more, tried, faults[0].script())
+    script = faults[0].script(claim, check="perturbed", name=failed[0])
+    found = finding(claim, "perturbed", "failed", faults[0].reason + more, tried, script)
     return evolve(found, case={"graph": failed[0]})
 
 

@@ -11,9 +11,10 @@ from fxrewrite.dsl.check.problem import closest
 from fxrewrite.lowering.config import load_program, make_config
 from fxrewrite.patterns.groups import Group
 from fxrewrite.verify.claims import Claim, NotThisCase, claims
-from fxrewrite.verify.counterexample import NoCounterexample, read
+from fxrewrite.verify.counterexample import NoCounterexample, meta_of, read
 from fxrewrite.verify.device import NoDevice, existing_device
 from fxrewrite.verify.equal import CannotTry, Failure, Raises, attempt
+from fxrewrite.verify.graph_replay import replayed_graph
 from fxrewrite.verify.kernel_claims import kernel_claims
 from fxrewrite.verify.ranked import is_ranked, ranked_claims
 from fxrewrite.verify.strategies import Given
@@ -22,7 +23,11 @@ from fxrewrite.verify.strategies import Given
 def replayed(packs: Sequence[str], path: Path) -> tuple[str, bool]:
     """What the case comes to now, in a line, and whether the claim holds on it."""
     try:
-        kept = read(path)
+        text = path.read_text(encoding="utf-8", errors="replace")
+        meta = meta_of(text, path)
+        if "graph" in meta:
+            return replayed_graph(packs, meta, text, path)
+        kept = read(text, path)
         device = existing_device(kept.device)
     except (NoCounterexample, NoDevice, OSError) as error:
         return f"{path}: {error}", False

@@ -18,7 +18,7 @@ from fxrewrite.lowering.config import Status, make_config, rule_status
 from fxrewrite.lowering.graph_pass import RewritePass
 from fxrewrite.patterns.events import record
 from fxrewrite.patterns.hosting import passed_over
-from fxrewrite.verify.graphs import code, copied, run
+from fxrewrite.verify.graphs import copied, run
 from fxrewrite.verify.same import moved, wrong_metadata
 from fxrewrite.verify.written import NoGraph
 
@@ -134,13 +134,3 @@ def why_not(pass_: RewritePass, rule: RuleDef, graph: Graph) -> str:
         return "no site: the first op of the left side was not recognised"
     near = missed[0]
     return f"{near.reason}: expected {near.expected or '?'}, found {near.found or '?'} (at {near.site})"
-
-
-def shown(graph: Graph, constants: Mapping[str, Tensor], inputs: Sequence[Tensor]) -> str:
-    """A graph as a Python file that runs alone."""
-    lines = ["import torch", "from torch import device", ""]
-    names = [str(n.target) for n in graph.nodes if n.op == "placeholder"]
-    lines += ["", code(graph, constants), ""]
-    for name, t in zip(names, inputs):
-        lines.append(f"{name} = torch.empty_strided({tuple(t.shape)}, {t.stride()}, dtype={t.dtype})")
-    return "\n".join(lines)
