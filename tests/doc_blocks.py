@@ -27,6 +27,7 @@ from attrs import frozen
 from fxrewrite.dsl import packs
 from fxrewrite.dsl.diagnostics import Diagnostic
 from fxrewrite.dsl.parse import parse
+from fxrewrite.lowering.proofs import VARIABLE
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -115,14 +116,17 @@ def agrees(shown: str, got: str) -> bool:
 
 @contextmanager
 def working_in(folder: Path) -> Iterator[None]:
-    """The folder is the working directory and importable; what was imported from it is forgotten after."""
-    before = Path.cwd()
+    """The folder is the working directory and importable; what was imported from it is forgotten after. Other packages'
+    ops need proofs there, as they do for a reader."""
+    before, allowed = Path.cwd(), os.environ.pop(VARIABLE, None)
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     try:
         yield
     finally:
         os.chdir(before)
+        if allowed is not None:
+            os.environ[VARIABLE] = allowed
         sys.path.remove(str(folder))
         for name in [n for n, m in sys.modules.items() if str(getattr(m, "__file__", None)).startswith(f"{folder}/")]:
             del sys.modules[name]

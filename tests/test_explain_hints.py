@@ -249,7 +249,7 @@ def test_a_provider_that_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     text, lib = serving(lambda x: F.gelu(F.silu(x)) + 1)
     try:
         hint = hint_of(text, PLAIN, providers=["mine"])
-        script = f"`fxrewrite verify {NAME} -k two/mine` (with `--import` of what registers the op) makes a script; "
+        script = f"`fxrewrite verify {NAME} --import {__name__} -k two/` shows more; "
         assert hint == script + "`--allow-unproved`, in Python allow_unproved=True, uses it without a proof"
         assert fires(text, PLAIN, providers=["mine"], **setting(hint.removeprefix(script)))
     finally:

@@ -445,7 +445,7 @@ def test_the_release_is_that_of_the_package_of_the_file(tmp_path: Path, monkeypa
         (info / "top_level.txt").write_text(name)
     (tmp_path / "proof_edited-2.5.dist-info" / "direct_url.json").write_text('{"dir_info": {"editable": true}}')
     monkeypatch.syspath_prepend(tmp_path)
-    for function in (owners._distributions, owners._package, owners._released):
+    for function in (owners._distributions, owners._module, owners._package, owners._released):
         function.cache_clear()
     for name in ("proof_owner", "proof_edited"):
         import_module(name)

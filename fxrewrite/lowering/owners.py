@@ -46,7 +46,7 @@ def is_here(ops: tuple[str, ...]) -> bool:
 
 def release(op: str) -> str | None:
     """`package==version` of what owns an op of this process; None where that is not known or may change."""
-    packages = {_package(op.partition(".")[0], file) for file in _files(torch_op(op).name())}
+    packages = {_package(name) for name in modules(op)}
     package = packages.pop() if len(packages) == 1 else None
     return None if package is None else _released(package)
 
@@ -76,13 +76,21 @@ def _file_of(function: Any) -> str:
     return function.__code__.co_filename if inner is None else _file_of(inner)
 
 
+def modules(op: str) -> list[str]:
+    """The modules that register an op and its kernels; `__main__` for what is in none."""
+    return sorted({_module(op.partition(".")[0], file) for file in _files(torch_op(op).name())})
+
+
 @cache
-def _package(namespace: str, file: str) -> str | None:
-    """The distribution to which a file belongs that registers ops in a namespace."""
-    if not file.endswith((".cpp", ".cu", ".cc", ".hip", ".h")):
-        module = next((n for n, m in sys.modules.copy().items() if getattr(m, "__file__", None) == file), "__main__")
-    else:
-        module = OF_NAMESPACE.get(namespace, namespace)
+def _module(namespace: str, file: str) -> str:
+    if file.endswith((".cpp", ".cu", ".cc", ".hip", ".h")):
+        return OF_NAMESPACE.get(namespace, namespace)
+    return next((n for n, m in sys.modules.copy().items() if getattr(m, "__file__", None) == file), "__main__")
+
+
+@cache
+def _package(module: str) -> str | None:
+    """The distribution to which a module belongs."""
     found = set(_distributions().get(module.partition(".")[0], [])) - {"torch"}
     return found.pop() if len(found) == 1 else None
 

@@ -95,8 +95,10 @@ class Proofs:
         _, answer = self.answers[known]
         if answer.result == "proved":
             return None
-        failed = answer.result == "failed"
-        return Unproved(text(answer), refuted_hint(subject, _file(case)) if failed else unproved_hint())
+        if answer.result == "untried":
+            return Unproved(text(answer), unproved_hint())
+        registering = sorted({m for name in owners.foreign(case) for m in owners.modules(name)} - {"__main__"})
+        return Unproved(text(answer), refuted_hint(op.name, _file(case), registering))
 
     def remembered_against(self, op: OpDef, kind: Kind, case: Case, device: torch.device) -> str:
         """How the proof of a case failed earlier; nothing where it did not, or has not been tried."""

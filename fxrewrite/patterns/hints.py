@@ -125,10 +125,10 @@ def unproved_hint() -> str:
     return "`--allow-unproved`, in Python allow_unproved=True, uses it without a proof"
 
 
-def refuted_hint(subject: str, file: str) -> str:
-    """One whose proof failed: `op/case`, and the file that has it, nothing for a shipped one."""
-    named = f"{file} -k {subject}" if file else f"-k {subject}"
-    return f"`fxrewrite verify {named}` (with `--import` of what registers the op) makes a script; {unproved_hint()}"
+def refuted_hint(op: str, file: str, modules: Iterable[str]) -> str:
+    """One whose proof failed: its op, the file that has it, if it is not shipped, and what registers the other ops."""
+    words = ["fxrewrite verify", file, *(f"--import {m}" for m in modules), f"-k {op}/"]
+    return f"`{' '.join(filter(None, words))}` shows more; {unproved_hint()}"
 
 
 def import_hint(op: str) -> str:
