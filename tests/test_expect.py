@@ -157,6 +157,7 @@ PINS = st.builds(
             "flags": st.dictionaries(TEXT, st.booleans(), max_size=2),
             "tokens": st.lists(st.integers(0, 9), min_size=1, max_size=2),
             "allow_relaxed": st.booleans(),
+            "allow_unproved": st.booleans(),
         },
     ),
     st.none() | TEXT,

@@ -53,6 +53,7 @@ KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {  # of a model: what its v
     "providers": (_list_of(_is_text), 'providers = ["op"]'),
     "tokens": (lambda v: _list_of(_is_count)(v) and len(v) in (1, 2), "tokens = [1, 256], or [1] for no bound"),
     "allow_relaxed": (_is_switch, "allow_relaxed = true"),
+    "allow_unproved": (_is_switch, "allow_unproved = true"),
     "groups": (_table_of(_is_count), 'groups = { "tp:0" = 8 }'),
     "replicated": (_list_of(_is_text), 'replicated = ["*norm*"]'),
     FIRED: (_table_of(_is_count), '"norm_quant.rms_norm_fp8" = 4 under [model.fired]'),
