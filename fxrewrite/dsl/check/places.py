@@ -114,10 +114,10 @@ def names_in(e: Any) -> list[syntax.Var]:
     return found
 
 
-def called_in(e: Any) -> set[str]:
-    """The names of everything that an expression calls."""
-    own = {e.func} if isinstance(e, syntax.Call) else set[str]()
-    return own.union(*map(called_in, parts_of(e)))
+def called_in(e: Any, without: str = "") -> set[str]:
+    """The names of everything that an expression calls; `without` an attribute of this name that is written down."""
+    own = {e.func} if isinstance(e, syntax.Call) and all(k.name != without for k in e.kwargs) else set[str]()
+    return own.union(*(called_in(part, without) for part in parts_of(e)))
 
 
 def parts_of(e: Any) -> tuple[Any, ...]:

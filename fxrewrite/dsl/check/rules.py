@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from fxrewrite.dsl import syntax
+from fxrewrite.dsl import dims, syntax
 from fxrewrite.dsl.check import accessors, conditions, fusions, kinds, names, ops
 from fxrewrite.dsl.check.builtins import OF_LISTS
 from fxrewrite.dsl.check.connected import connected
@@ -18,11 +18,13 @@ from fxrewrite.dsl.check.places import called_in, names_in, outputs_span, parts_
 from fxrewrite.dsl.check.problem import Problem, closest
 from fxrewrite.dsl.check.samples import check_samples
 from fxrewrite.dsl.check.scope import Item, Scope
-from fxrewrite.dsl.check.terms import is_list, names_of, operands_of
+from fxrewrite.dsl.check.signatures import determined
+from fxrewrite.dsl.check.terms import is_list, names_of, operands_of, walk
 from fxrewrite.dsl.check.zonk import Zonk
 from fxrewrite.dsl.core import (
     UNKNOWN,
     Apply,
+    Attribute,
     Dtype,
     DtypeVar,
     Extern,
@@ -36,9 +38,11 @@ from fxrewrite.dsl.core import (
     Result,
     RuleDef,
     Scalar,
+    TensorType,
     Term,
 )
 from fxrewrite.dsl.diagnostics import Related
+from fxrewrite.dsl.dims import Dim
 from fxrewrite.dsl.formats import DTYPE_HINTS
 
 if TYPE_CHECKING:
@@ -79,6 +83,7 @@ def check_rule(checker: Checker, r: syntax.Rule, pack: syntax.Pack | None, order
     operands = _bound_operands((*lefts, *(t for _, t in named)), item)
     attributes = (*item.own.values(), *(a if a.name == n else evolve(a, name=n) for n, a in item.captured.items()))
     possible(guards, attributes, r.requires, lambda e: zonk(elab.conditions((e,), right_scope)), outputs_span(r.right))
+    _determined(checker, r, (*lefts, *(t for _, t in named)), attributes)
     _nothing_dropped(item, rights, r)
     check_effects(checker, r, lefts, rights, guards)
     guards = replicated_guards(checker, lefts, rights, guards)
@@ -134,6 +139,19 @@ def _declared(checker: Checker, r: syntax.Rule, item: Item, scope: Scope) -> Non
         ops.declare_dims(item, scope, info.type)
         ops.declare_class(item, scope, info.type, rigid=False)
         scope.names[p.name] = item.intern(Operand(p.name, info.type, info.optional, p.star, span=p.span))
+
+
+def _determined(checker: Checker, r: syntax.Rule, terms: Any, attributes: tuple[Attribute, ...]) -> None:
+    """RW304 where no size on the left says what a dim of a written type is."""
+    if r.params is None:
+        return
+    found = [t for t in walk(terms) if isinstance(getattr(t, "type", None), TensorType)]
+    known = determined([t.type for t in found], {a.name for a in attributes if a.type == "int"})
+    types = {t.name: t.type for t in found if isinstance(t, Operand)}
+    for p in r.params.operands:
+        for dim in types[p.name].shape or () if p.type is not None and p.name in types else ():
+            if isinstance(dim, Dim) and not dims.names(dim) <= known:
+                raise ops.undetermined(checker, p.span, dim, known)
 
 
 def _right_scope(r: syntax.Rule, item: Item, left: Scope, right_only: set[str]) -> Scope:
@@ -218,6 +236,8 @@ def used_once(checker: Checker, r: syntax.Rule) -> None:
             continue
         if _begins_an_op(checker, r, found[0]):
             continue  # said where the op is looked for
+        if _has(checker, called_in((r.left, r.where)), name):
+            raise _dropped(name, name, found[0].span, r)
         others = [n for n in uses if n != name and len(uses[n]) > 0]
         hint = f"a dtype? write `{DTYPE_HINTS[name]}`" if name in DTYPE_HINTS else closest(name, others)
         raise Problem(
@@ -242,11 +262,13 @@ def _begins_an_op(checker: Checker, r: syntax.Rule, name: syntax.Var) -> bool:
 
 
 def _carried(checker: Checker, r: syntax.Rule, name: str) -> bool:
-    """Does an op on the right take `name` as a carried attribute?"""
-    for call in called_in(r.right) | called_in(r.where):
-        if checker.knows_op(call) and checker.signature(call).attribute(name) is not None:
-            return True
-    return False
+    """Does an op on the right take `name` as a carried attribute, which it does not write?"""
+    return _has(checker, called_in((r.right, r.where), without=name), name)
+
+
+def _has(checker: Checker, calls: set[str], name: str) -> bool:
+    """Has one of these ops an attribute `name`?"""
+    return any(checker.knows_op(c) and checker.signature(c).attribute(name) is not None for c in calls)
 
 
 def _nothing_dropped(item: Item, right: tuple[Term, ...], r: syntax.Rule) -> None:
@@ -255,11 +277,13 @@ def _nothing_dropped(item: Item, right: tuple[Term, ...], r: syntax.Rule) -> Non
     said = {v.name for v in names_in((r.left, r.where, r.requires))}
     for name, a in item.captured.items():
         if name not in taken and name not in said:
-            message = f"`{name}` is captured here and no op on the right takes it"
-            hint = f"pin it (`{a.name}=...`), drop it on purpose (`{a.name}=_`), or pass it on"
-            raise Problem(
-                "RW210", message, item.captured_at[name], hint, [Related(outputs_span(r.right), "the right side")]
-            )
+            raise _dropped(name, a.name, item.captured_at[name], r)
+
+
+def _dropped(name: str, attribute: str, place: syntax.Span, r: syntax.Rule) -> Problem:
+    message = f"`{name}` is captured here and no op on the right takes it"
+    hint = f"pin it (`{attribute}=...`), drop it on purpose (`{attribute}=_`), or pass it on"
+    return Problem("RW210", message, place, hint, [Related(outputs_span(r.right), "the right side")])
 
 
 # ---- types

@@ -308,13 +308,6 @@ def determined(types: Iterable[TensorType], attributes: set[str]) -> set[str]:
 
 
 def _one_unknown(dim: Dim, known: set[str]) -> str | None:
-    """The one name that `dim == a size` is solved for, as `dims.solve` does it."""
+    """The one name that `dim == a size` is solved for. `D // 2 == n` leaves two numbers for D."""
     atoms = [a for a, _ in dim.terms if not (dims.names(Dim(((a, 1),))) <= known)]
-    if len(atoms) != 1:
-        return None
-    atom = atoms[0]
-    if isinstance(atom, str):
-        return atom
-    if atom.op == "//" and atom.left.name and dims.names(atom.right) <= known:
-        return atom.left.name
-    return None
+    return atoms[0] if len(atoms) == 1 and isinstance(atoms[0], str) else None
