@@ -50,13 +50,17 @@ class Progress:
 
     def step(self) -> None:
         """Something was done."""
-        if sys.stderr.isatty():
+        if _is_terminal():
             click.echo(f"\r\033[K{self.told()}, {self.seconds:.0f} s", nl=False, err=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if sys.stderr.isatty():
+        if _is_terminal():
             click.echo("\r\033[K", nl=False, err=True)
         self.stopped = kind is KeyboardInterrupt
         return self.stopped
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()  # None: it was closed

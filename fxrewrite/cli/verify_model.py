@@ -37,7 +37,14 @@ def verify_model(asked: Asked, packs: tuple[str, ...], folder: Path) -> Report:
     from fxrewrite.verify.report import Report
 
     config = config_of(
-        dict(packs=packs, level=asked.level, flags=asked.flags, providers=asked.providers or PROVIDERS, groups=())
+        dict(
+            packs=packs,
+            level=asked.level,
+            flags=asked.flags,
+            providers=asked.providers or PROVIDERS,
+            groups=(),
+            allow_unproved=True,
+        )  # what has no proof yet is judged here
     )
     rules = load_rules(config)
     found = list[Finding]()
