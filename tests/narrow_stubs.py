@@ -154,10 +154,5 @@ OPS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         "(Tensor! out, Tensor a, Tensor b, Tensor a_scales, Tensor b_scales, Tensor? bias) -> ()",
         _cutlass,
     ),
-    (
-        "_C::onednn_mm",
-        "(Tensor! c, Tensor a, Tensor? bias, Tensor handler_tensor) -> ()",
-        lambda c, a, bias, w: c.copy_(F.linear(a, w, bias)),
-    ),
     ("vllm::rocm_unquantized_gemm", "(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor", F.linear),
 )
