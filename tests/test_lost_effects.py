@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._higher_order_ops.effects import with_effects
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -46,6 +47,8 @@ def stubs() -> Iterator[None]:
         "put(Tensor k, str layer) -> Tensor": lambda k, layer: k.clone(),
         "get(Tensor k, str layer) -> Tensor": lambda k, layer: k.clone(),
         "put_times(Tensor k, Tensor s, str layer) -> Tensor": lambda k, s, layer: k * s,
+        "unnamed(Tensor k, str layer) -> Tensor": lambda k, layer: k.clone(),
+        "two(Tensor x) -> Tensor": lambda x: x.exp().exp(),
         "first(Tensor a, Tensor? b) -> Tensor": lambda a, b: a.clone(),
     }.items():
         library.define(schema)
@@ -166,3 +169,51 @@ def test_a_number_of_one_rank_is_not_equal_on_all(rules: Any) -> None:
     outputs: Any = gm.graph.output_node().args[0]
     found = [asked(sweep.table.of_node[n], Group("tp", 2)) is True for n in outputs]
     assert found == [True, True, False, False, False, False, True]
+
+
+# ---- calls that torch keeps in order by tokens
+
+
+BEHIND = "fusion behind_a_token(x: lowp[T, D]) = exp(x) |> exp\n  impl mine = lost_effects.two(x)\n"
+with_token: Any = with_effects
+
+
+def behind_tokens(op: str, layer: str) -> GraphModule:
+    """`put` of layer a, a call under `with_effects`, and then what the rule takes `put` with."""
+
+    def fn(k: Tensor, s: Tensor, token: Tensor) -> Any:
+        put = torch.ops.lost_effects.put(k, "a")
+        token, other = with_token(token, getattr(torch.ops.lost_effects, op).default, k, layer)
+        return put * (s + other), token
+
+    gm = capture.make_fx_graph(fn, (X, Y, torch.tensor([])))
+    assert "higher_order.with_effects" in str(gm.graph)
+    return gm
+
+
+@pytest.mark.parametrize(
+    ("op", "layer", "fires"),
+    [("get", "a", False), ("put", "a", False), ("get", "b", True), ("put", "b", True), ("unnamed", "b", False)],
+)
+def test_no_effect_moves_past_one_under_a_token(
+    op: str, layer: str, fires: bool, rules: Callable[..., RewritePass]
+) -> None:
+    """Where a form says what the op does, its key tells; where none does, it may be that of any."""
+    log = rewritten(behind_tokens(op, layer), rules(MOVES))
+    assert dict(log.fired()) == ({"moves": 1} if fires else {})
+    assert reasons(log) == ([] if fires else ["effect order"])
+
+
+def test_a_rule_behind_a_call_with_a_token(rules: Callable[..., RewritePass]) -> None:
+    """What such a call gives is a value like any other, and the call stays."""
+
+    def fn(k: Tensor, token: Tensor) -> Any:
+        token, y = with_token(token, torch.ops.lost_effects.unnamed.default, k, "a")
+        return y.exp().exp(), token
+
+    gm = capture.make_fx_graph(fn, (X, torch.tensor([])))
+    log = rewritten(
+        gm, rules("fusion behind_a_token(x: lowp[T, D]) = exp(x) |> exp\n  impl mine = lost_effects.two(x)\n")
+    )
+    assert dict(log.fired()) == {"behind_a_token": 1}
+    assert str(gm.graph).count("higher_order.with_effects") == 1

@@ -28,14 +28,15 @@ def argument(t: Table, a: Any) -> Any:
 def opaque(t: Table, node: Any, dtype: Any, shape: Dims) -> Value:
     """An op without a reader: a function of all its arguments if it is pure, else equal to nothing.
 
-    An op that may draw random numbers, or has a hidden effect, is equal to nothing and has its arguments: a form says
-    which of them draw none.
+    An op that may draw random numbers, or has an effect, is equal to nothing and has its arguments: a form says which
+    of them draw none.
     """
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or not _pure(target):
+    if not isinstance(target, torch._ops.OpOverload) or not _functional(target):
         return t.fresh(op_name(target), (), (), dtype, shape)
     args = tuple(argument(t, a) for a in schema_arguments(target, node.args, node.kwargs))
-    if torch.Tag.nondeterministic_seeded in target.tags or (t.effects and t.effects.has(node)):
+    acts = target in _side_effectful_functions or (t.effects and t.effects.has(node))
+    if acts or torch.Tag.nondeterministic_seeded in target.tags:
         return t.fresh(op_name(target), args, (), dtype, shape)
     key = (target, constant_key(args))
     try:
@@ -43,10 +44,6 @@ def opaque(t: Table, node: Any, dtype: Any, shape: Dims) -> Value:
         return t.fresh(op_name(target), args, (), dtype, shape, key) if v is None else v
     except TypeError:  # an argument that cannot be hashed
         return t.fresh(op_name(target), args, (), dtype, shape)
-
-
-def _pure(target: torch._ops.OpOverload) -> bool:
-    return target not in _side_effectful_functions and _functional(target)
 
 
 @cache

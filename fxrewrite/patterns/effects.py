@@ -2,6 +2,8 @@
 
 Which torch ops have one, and where its key stands, is read off the declared ops that have a `property writes(key)` or
 `reads(key)`: their own torch op, and the calls in their forms and impls that hold a key. Such a call equals no other.
+A call under `with_effects`, which torch keeps in order by tokens, has the effects of its op; where none is known, it
+may have that of any key.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from fxrewrite.patterns.writes import writes
 
 WRITES, READS = "writes", "reads"
 ORDERED = (WRITES, READS)
+WITH_EFFECTS: Any = getattr(torch.ops.higher_order, "with_effects", None)  # (token, op, arguments of the op)
 Declaration = tuple[tuple[str, str | None], ...]  # (kind, the argument of the schema that is its key)
 
 
@@ -150,19 +153,24 @@ class Effects:
 
     def of(self, node: Node) -> Iterator[Effect]:
         """The effects of a node."""
-        target, kwargs = node.target, node.kwargs
+        target, args, kwargs = node.target, node.args, node.kwargs
         if node.op != "call_function":
             return
-        if getattr(target, "namespace", "") == "higher_order" and node.args:
+        if target is WITH_EFFECTS:
+            target, args = args[1], args[2:]
+            if not isinstance(target, torch._ops.OpOverload) or not self.kinds.of(target).effects:
+                yield Effect(node, WRITES, None)  # torch keeps its order with others, and no form says of what
+                return
+        elif getattr(target, "namespace", "") == "higher_order" and args:
             yield from self._inside(node)
-            target = node.args[0]
+            target, args = args[0], ()
         if not isinstance(target, torch._ops.OpOverload):
             return
         named = None
         for kind, argument in self.kinds.of(target).effects:
             if named is None:
                 names = [a.name for a in target._schema.arguments]
-                named = kwargs if target is not node.target else {**dict(zip(names, node.args, strict=False)), **kwargs}
+                named = {**dict(zip(names, args, strict=False)), **kwargs}
             key = None if argument is None else named.get(argument)
             yield Effect(node, kind, key if isinstance(key, str) else None)
 
