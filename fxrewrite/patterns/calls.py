@@ -2,6 +2,9 @@
 
 torch.ops.fxrewrite.rms_norm(x, w, 1e-6)    # a view of `rms_norm` of x and w, eps = 1e-6
 torch.ops.fxrewrite.rms_norm.dyn(x, w, eps) # the same, eps a value
+
+A call of a fusion is not read as its definition, too: its rule would match what it wrote, and the rule of a smaller
+fusion would take a larger one apart; both would need a measure that falls from firing to firing.
 """
 
 from __future__ import annotations
