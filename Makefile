@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 PYTEST := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 STAMP := .venv/ready-$(shell { $(PYTHON) --version; cat pyproject.toml setup.py constraints.txt; } 2>/dev/null | sha256sum | cut -c1-16)
 
-.PHONY: demo test lint fast slow test-torch bench format clean
+.PHONY: demo test lint fast slow test-torch test-vllm bench format clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)
@@ -29,6 +29,10 @@ slow: $(STAMP)
 # The tests of the engine on another release of torch: make test-torch VERSION=2.11.0
 test-torch:
 	@PYTHON=$(PYTHON) sh .ci/torch $(VERSION)
+
+# What is claimed of vLLM's CPU build, tried on it
+test-vllm:
+	@PYTHON=$(PYTHON) sh .ci/vllm
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
