@@ -64,15 +64,22 @@ def _e4m3(v):
     return v.to(tl.float8e4nv)
 '''
 
-# ---- the interpreter of Triton 3.6 truncates float32 to bfloat16, and loses carries on the way to FP8
+# ---- the interpreter of Triton 3.6 truncates float32 to bfloat16, loses subnormal bfloat16 both ways, and carries on
+# the way to FP8: there, all of it is integer arithmetic
 
 BF16_BY_HAND = '''
 @triton.jit
 def _bf16(v):
-    """To the nearest bfloat16, ties to even, by integer arithmetic."""
+    """To the nearest bfloat16, ties to even."""
     b = v.to(tl.uint32, bitcast=True)
-    even = ((b + 0x7fff + ((b >> 16) & 1)) >> 16) << 16
-    return tl.where(v == v, even.to(tl.float32, bitcast=True), v).to(tl.bfloat16)
+    code = (b + 0x7fff + ((b >> 16) & 1)) >> 16
+    return tl.where(v == v, code, 0x7fc0).to(tl.uint16).to(tl.bfloat16, bitcast=True)
+'''
+F32_BY_HAND = '''
+@triton.jit
+def _f32(v):
+    """A bfloat16 in float32."""
+    return (v.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
 '''
 E4M3_BY_HAND = '''
 @triton.jit
@@ -120,7 +127,8 @@ DEVICE: dict[str, str] = {
     "_by_row_bounded": BY_ROW_BOUNDED, "_in_range": IN_RANGE, "_hold": HOLD, "_e4m3": E4M3, "_row_max": ROW_MAX,
 }  # fmt: skip
 INTERPRETED: dict[str, str] = {
-    "_row_max": ROW_MAX_BY_HAND, "_bf16": BF16_BY_HAND, "_e4m3": E4M3_BY_HAND, "_tanh": TANH_BY_EXP,
+    "_row_max": ROW_MAX_BY_HAND, "_bf16": BF16_BY_HAND, "_f32": F32_BY_HAND,
+    "_e4m3": E4M3_BY_HAND, "_tanh": TANH_BY_EXP,
     "_round": ROUND_BY_HAND,
 }  # fmt: skip
 

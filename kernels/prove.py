@@ -84,7 +84,7 @@ def differing(function: Definition, device: torch.device) -> int:
 @cache
 def _machine(index: int) -> str:
     """The device and what compiles for it."""
-    import triton  # pyright: ignore[reportMissingImports]
+    import triton  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
 
     release: Any = triton.__version__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return f"{torch.cuda.get_device_name(index)}, triton {release}, torch {torch.__version__}"

@@ -30,6 +30,7 @@ from fxrewrite.patterns.dtypes import NAMES
 
 PACKS = ("norm_quant", "act_quant")
 ATTRIBUTES: dict[str, Any] = {"eps": 1e-6, "G": 128}  # those that have no default
+HOSTILE = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 1e-30, 3e38, -3e38)
 MOVES = (0, 1, -1, 2, -2, 3, -3, 4, -4, 6, -6, 8, -8)  # units in the last place
 
 
@@ -123,7 +124,8 @@ class Reference(Torch):
         total = x.sum(-1, keepdim=True)
         unit = torch.maximum(total.abs(), x.abs().sum(-1, keepdim=True) / 16)
         step = torch.nextafter(unit, torch.full_like(unit, torch.inf)) - unit
-        self.means.append((x, (total + k * step) / torch.tensor(float(x.shape[-1]), device=x.device)))
+        total = torch.where(step.isfinite(), total + k * step, total)
+        self.means.append((x, total / torch.tensor(float(x.shape[-1]), device=x.device)))
         return self.means[-1][1]
 
 
@@ -154,13 +156,15 @@ class Outcome:
 
 def check(
     program: Program, name: str, dtype: str, width: int, rows: int, device: str = "cpu", layout: str = "plain",
-    schedule: Schedule | None = None, weight: str | None = None, given_operands: list[Any] | None = None,
+    schedule: Schedule | None = None, weight: str | None = None, hostile: bool = False,
     bound: bool = False, **chosen: Any,
 ) -> Outcome:  # fmt: skip
     """Run a generated kernel and hold it against the definition."""
     op = program.ops[name]
     attributes = required(op, **chosen)
-    values = given_operands or operands(op, dtype, width, rows, device, layout, weight, bound)
+    values = operands(op, dtype, width, rows, device, layout, weight, bound)
+    if hostile:
+        spoil(values[0])
     lowered = lower(program, name, [given(v) for v in values], attributes)
     launcher = Launcher(lowered.definition, INTERPRETER if device == "cpu" else DEVICE)
     results = launcher.results(rows, torch.device(device))
@@ -181,6 +185,13 @@ def check(
         if good.all():
             break
     return Outcome(int((~good).sum()), moved, rows)
+
+
+def spoil(x: Tensor) -> None:
+    """Put a hostile value into one column of a row, and into all of another."""
+    for i, value in enumerate(HOSTILE):
+        x[2 * i, 5] = value
+        x[2 * i + 1] = value
 
 
 def same_rows(found: Sequence[Tensor], expected: Sequence[Tensor]) -> Tensor:

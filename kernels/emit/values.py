@@ -131,7 +131,10 @@ class Values(Tiles):
     def _cast(self, n: Node) -> str:
         (x,) = n.args
         if n.dtype == "f32":
-            return self.value(x) if is_lane(x) else f"{self.value(x)}.to(tl.float32)"
+            if is_lane(x):
+                return self.value(x)
+            by_hand = x.dtype == "bf16" and self.target.interpreted
+            return self.call("_f32", self.value(x)) if by_hand else f"{self.value(x)}.to(tl.float32)"
         given = self.value(x, n)
         if n.dtype == "e4m3fn":
             return self.call("_e4m3", given)

@@ -30,10 +30,16 @@ def _many_rows(values: Values) -> None:
     for n in in_order(values):
         if n.op == "load" and not n.rows:
             _each(values, n)
-    values.line("for row_ in tl.range(tl.program_id(0), T, tl.num_programs(0)):")
+    if values.target.interpreted:  # its `range` takes no bounds that are tensors, with numpy 2.4
+        values.line("row_ = tl.program_id(0)")
+        values.line("while row_ < T:")
+    else:
+        values.line("for row_ in tl.range(tl.program_id(0), T, tl.num_programs(0)):")
     with values.indented():
         values.line("row = tl.full((), 0, tl.int64) + row_")
         _nodes(values, in_order(values))
+        if values.target.interpreted:
+            values.line("row_ += tl.num_programs(0)")
 
 
 def _nodes(values: Values, order: list[Node]) -> None:
