@@ -41,7 +41,7 @@ from fxrewrite.patterns.guards import SiteEnv, same
 from fxrewrite.patterns.sizes import allowed_dtypes, evaluate_shape, possible_rank, settle
 from fxrewrite.patterns.state import POP, UNSET, Next, Slots, State, Step, bind, miss
 from fxrewrite.patterns.symmetry import Swaps, interchangeable
-from fxrewrite.patterns.values import COMMUTATIVE, FRESH, Value
+from fxrewrite.patterns.values import COMMUTATIVE, ELEMENTWISE, FRESH, Value
 
 WHOLE = frozenset({"reshape", "expand", "permute"})  # their attributes are one list
 
@@ -121,7 +121,7 @@ class Compiler:
 
     def shared(self, t: Prim | Result | Extern, then: Next) -> Step:
         """A term that may occur twice: the second time it is the value that it was."""
-        at = self.slots.of_term(t)
+        at, dtypes = self.slots.of_term(t), allowed_dtypes(t.type.dtype)
         inner = (
             self.extern(t, then)
             if isinstance(t, Extern)
@@ -136,6 +136,8 @@ class Compiler:
                 return then(s) if have is v else miss(s, t, v, "other op")
             if type(v) is not Value:
                 return miss(s, t, v, "other op")
+            if dtypes is not None and s.reached is None and v.dtype not in dtypes:
+                return False  # who asks how far an attempt came is told where below it the types part
             s.v[at] = v
             s.trail.append(at)
             return inner(v, s)
@@ -238,6 +240,7 @@ class Compiler:
         target = t.params[0]
         unify = self.constants.shape(target.args) if isinstance(target, Apply) and target.op == "shape_list" else None
         declared = None if isinstance(x, Number | Nothing) else x.type.shape
+        solid = isinstance(x, Prim) and x.op not in ("reshape", *ELEMENTWISE)  # what a new reshape never is
         env = self.env
 
         def step(v: Value, s: State) -> bool:
@@ -249,6 +252,8 @@ class Compiler:
                 shape = s.v[self.slots(x.name)].shape
             elif declared is not None:
                 shape = evaluate_shape(declared, env(s))
+            if solid and shape not in (None, v.shape) and not (v.op == "reshape" and v.args[0].shape == shape):
+                return miss(s, x, v, "other op")
             if shape is not None:
                 return inner(s.sweep.table.reshape(v, shape), s)
             return inner(v.args[0] if v.op == "reshape" else v, s)
@@ -257,7 +262,11 @@ class Compiler:
 
     def choose(self, t: Choose, then: Next) -> Step:
         """The cases of a `def`, each with its conditions."""
-        return self.either([self.case(conds, self.term(value, then), t) for conds, value in t.cases])
+        cases = self.either([self.case(conds, self.term(value, then), t) for conds, value in t.cases])
+        dtypes = allowed_dtypes(t.type.dtype)
+        if dtypes is None:
+            return cases
+        return lambda v, s: (s.reached is not None or type(v) is not Value or v.dtype in dtypes) and cases(v, s)
 
     def either(self, steps: list[Step]) -> Step:
         """Any of several steps."""
@@ -538,4 +547,6 @@ def _weight(t: Any) -> int:
         return 0
     if isinstance(t, Result | Extern):
         return 1
+    if isinstance(t, Prim) and t.op in ("to", "reshape"):
+        return max(2, _weight(t.args[0]))  # of a name it tells no more than the name
     return 2 if isinstance(t, Prim | Choose | Either | Each) else 4
