@@ -44,8 +44,9 @@ def well_formed(tables: list[Table]) -> None:
 
 @pytest.mark.slow
 def test_matching_finds_what_the_plain_pattern_finds() -> None:
-    (table,) = matching.run(attrs.evolve(SMALL, layers=8))
-    well_formed([table])
+    table, firing = matching.run(attrs.evolve(SMALL, layers=8))
+    well_formed([table, firing])
+    assert figures(firing, "sites") == [3 * 8]
     plain, _, everything = figures(table, "matches or sites")
     assert plain == 5 * 8  # q, k, v and gate, up each see a norm
     assert everything == 3 * 8
