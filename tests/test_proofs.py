@@ -37,6 +37,10 @@ op proof_quant(x: lowp[*B, D], s: f32[1]) -> (qx: e4m3fn[*B, D])
 op proof_state(x: lowp[*B, D]) -> lowp[*B, D]
   ref "nowhere:state"
   form theirs  prooflib.state(x)
+op proof_half(x: lowp[*B, D]) -> (y: lowp[*B, D])
+  = x * 0.5
+  impl right  prooflib.halve(mut x as y)
+  impl dense  prooflib.halve_densely(mut x as y)
 fusion proof_silu_quant(x, s) = silu(x) |> proof_quant(s)
   impl lib  prooflib.{impl}
 fusion proof_gelu_quant(x, s) = gelu(x) |> proof_quant(s)
@@ -80,6 +84,16 @@ def _densely(out: Tensor, x: Tensor, s: Tensor) -> None:
     out.copy_(_quant(dense if x.untyped_storage().nbytes() >= dense.nbytes else x, s))
 
 
+def _halve_densely(x: Tensor) -> None:
+    """It writes as many elements as there are, one after the other."""
+    room = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset()
+    x.as_strided((min(x.numel(), room),), (1,)).mul_(0.5)
+
+
+def _halve(x: Tensor) -> None:
+    x.mul_(0.5)
+
+
 OPS: dict[str, Callable[..., Any]] = {
     "quant(Tensor x, Tensor s) -> Tensor": _quant,
     "quant_by_reciprocal(Tensor x, Tensor s) -> Tensor": _by_reciprocal,
@@ -88,6 +102,8 @@ OPS: dict[str, Callable[..., Any]] = {
     "fill(Tensor(a!) out, Tensor x, Tensor s) -> ()": _fill,
     "beside(Tensor(a!) out, Tensor x, Tensor s) -> ()": lambda out, x, s: _beside(out, _silu(x), s),
     "densely(Tensor(a!) out, Tensor x, Tensor s) -> ()": _densely,
+    "halve(Tensor(a!) x) -> ()": _halve,
+    "halve_densely(Tensor(a!) x) -> ()": _halve_densely,
     "raises(Tensor x, Tensor s) -> Tensor": lambda x, s: x.view(-1, 7),
 }
 
@@ -204,6 +220,15 @@ def test_a_kernel_that_writes_reads_or_raises_wrongly_is_caught(impl: str, why: 
     answer = asked(impl)
     assert answer.result == "failed"
     assert why in answer.why
+
+
+def test_a_kernel_that_writes_its_argument() -> None:
+    program = packs.load([file_of()])
+    op = program.ops["proof_half"]
+    right, dense = (proving.prove(Question(program, op, "impl", case, CPU)) for case in op.impls)
+    assert right.result == "proved"
+    assert dense.result == "failed"
+    assert "y" in dense.why
 
 
 def test_a_kernel_that_fills_a_buffer_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor
 from fxrewrite.dsl.check.terms import walk
 from fxrewrite.dsl.core import Apply
 from fxrewrite.dsl.evaluate import Buffer
+from fxrewrite.lowering import owners
 from fxrewrite.lowering.eager import Torch, torch_arguments, torch_op
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.rows import close
@@ -94,7 +95,9 @@ class Watched(Torch):
     strides: Sequence[str] = STRIDES
 
     def torch_call(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What the op gives on plain memory."""
+        """What the op gives on plain memory; torch's own ops are not watched."""
+        if op.partition(".")[0] in owners.TORCH:
+            return super().torch_call(op, args, kwargs)
         want = super().torch_call(op, _copied(list(args)), _copied(dict(kwargs)))  # what it may not write stays
         for strides in self.strides:
             for pattern in PATTERNS if any(isinstance(a, Buffer) for a in (*args, *kwargs.values())) else PATTERNS[:1]:
@@ -104,6 +107,46 @@ class Watched(Torch):
     def _again(
         self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any], want: Any, strides: str, pattern: int
     ) -> Iterator[str]:
+        """What is wrong with a call in guarded memory."""
+        try:
+            ran = InGuards.run(op, args, kwargs, strides, pattern)
+        except (RuntimeError, ValueError, AssertionError) as error:
+            if strides == STRIDES[0]:
+                yield f"it refuses arguments inside larger memory: {str(error).splitlines()[0]}"
+            return
+        yield from ran.faults()
+        yield from _compared(want, ran.returned, ran.left, strides)
+        yield from _shared(ran.call, ran.returned, ran.guards)
+
+
+@define
+class Strided(Torch):
+    """The algebra of torch tensors; other packages' ops run in guarded memory, their arguments in other strides."""
+
+    strides: str
+    faults: list[str] = field(factory=list[str])
+
+    def torch_call(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What the op gives there. Raises what it raises where it refuses such strides."""
+        if op.partition(".")[0] in owners.TORCH:
+            return super().torch_call(op, args, kwargs)
+        ran = InGuards.run(op, args, kwargs, self.strides, PATTERNS[0])
+        self.faults += [f"{op}: {f}" for f in ran.faults()]
+        return _listed(ran.returned), {slot: g.tensor for slot, g in ran.left.items()}
+
+
+@frozen(eq=False)
+class InGuards:
+    """A call whose arguments lay in guarded memory. `left`: what it wrote, by slot."""
+
+    call: Any
+    guards: Sequence[Guarded]
+    returned: Any
+    left: Mapping[Any, Guarded]
+
+    @classmethod
+    def run(cls, op: str, args: Sequence[Any], kwargs: Mapping[str, Any], strides: str, pattern: int) -> InGuards:
+        """Call an op. Raises what it raises."""
         made, named, written = torch_arguments(args, kwargs)
         buffers = {id(written[a.slot]) for a in (*args, *kwargs.values()) if isinstance(a, Buffer)}
         call, guards = torch_op(op), dict[int, Guarded]()
@@ -121,17 +164,13 @@ class Watched(Torch):
 
         given = [guard(a, names[i] if i < len(names) else str(i)) for i, a in enumerate(made)]
         keywords = {k: guard(v, k) for k, v in named.items()}
-        try:
-            returned = call(*given, **keywords)
-        except (RuntimeError, ValueError, AssertionError) as error:
-            if strides == STRIDES[0]:
-                yield f"it refuses arguments inside larger memory: {str(error).splitlines()[0]}"
-            return
-        for g in guards.values():
+        returned = call(*given, **keywords)
+        return cls(call, list(guards.values()), returned, {slot: guards[id(w)] for slot, w in written.items()})
+
+    def faults(self) -> Iterator[str]:
+        """What was written that may not be."""
+        for g in self.guards:
             yield from g.faults()
-        left = {slot: guards[id(w)] for slot, w in written.items()}
-        yield from _compared(want, returned, left, strides)
-        yield from _shared(call, returned, guards.values())
 
 
 def _copied(argument: Any) -> Any:
