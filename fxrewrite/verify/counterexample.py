@@ -83,8 +83,9 @@ def on_device(run, given, device={device!r}):
         empty = torch.empty(0, dtype=x.dtype, device=device)
         return empty.set_(memory.untyped_storage(), x.storage_offset(), x.shape, x.stride())
 
+    there = [moved(x) for x in given]
     with torch.device(device):
-        return {{name: y.cpu() for name, y in run(*map(moved, given)).items()}}
+        return {{name: y.cpu() for name, y in run(*there).items()}}
 
 '''
 

@@ -77,15 +77,22 @@ def answers(device: str) -> bool:
 
 @contextmanager
 def deterministic(device: str) -> Iterator[None]:
-    """Torch's own ops on a GPU give one result: `index_put` with equal indices leaves what came last, as on a CPU."""
+    """Torch's own ops on a GPU give one result: `index_put` with equal indices leaves what came last, as on a CPU, and
+    products are not summed in 16 bits."""
     if device == CPU:
         yield
         return
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    products, flags = torch.backends.cuda.matmul, [f"allow_{d}_reduced_precision_reduction" for d in ("fp16", "bf16")]
+    allowed = {flag: getattr(products, flag) for flag in flags}
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
+        for flag in flags:
+            setattr(products, flag, False)
         yield
     finally:
+        for flag, value in allowed.items():
+            setattr(products, flag, value)
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 

@@ -192,8 +192,13 @@ def _beyond(contract: Contract, want: Tensor, got: Tensor) -> str:
     if contract.codes is not None and want.element_size() == 1:
         apart = int((_order(want) - _order(got)).abs().max()) if want.numel() else 0
         return "" if apart <= contract.codes else f"{apart} codes apart; the contract allows {contract.codes}"
-    close = torch.allclose(got.double(), want.double(), contract.rtol or 0.0, contract.atol or 0.0, equal_nan=True)
-    return "" if close else f"beyond rtol {contract.rtol or 0.0:g}, atol {contract.atol or 0.0:g}"
+    rtol, atol = contract.rtol or 0.0, contract.atol or 0.0
+    far = ~torch.isclose(got.double(), want.double(), rtol, atol, equal_nan=True)
+    if not far.any():
+        return ""
+    at = tuple(int(i) for i in far.nonzero()[0])
+    beyond = f"beyond rtol {rtol:g}, atol {atol:g}"
+    return f"{list(at)} is {got[at].item():g}, the definition gives {want[at].item():g}: {beyond}"
 
 
 def _order(codes: Tensor) -> Tensor:

@@ -229,8 +229,13 @@ class Recorder(Algebra):
 
         found: list[Recorded] = []
         _collect(list(operands), found)
-        made = call([f.tensor for f in found])
-        return [self._opaque(op.name, found, m, lambda ts, i=i: call(ts)[i]) for i, m in enumerate(made)]
+
+        def result(made: Any, at: Callable[[Sequence[Any]], Any]) -> Any:
+            if isinstance(made, list | tuple):
+                return [result(m, lambda ts, i=i: at(ts)[i]) for i, m in enumerate(made)]
+            return self._opaque(op.name, found, made, at)
+
+        return [result(m, lambda ts, i=i: call(ts)[i]) for i, m in enumerate(call([f.tensor for f in found]))]
 
     def _opaque(
         self, op: str, args: Sequence[Recorded], made: Any, call: Callable[[Sequence[Any]], Tensor], text: str = ""
