@@ -16,6 +16,7 @@ from fxrewrite.dsl.check.terms import calls_of, walk
 from fxrewrite.dsl.core import Dtype, Either, Lit, Number, Prim, Program, Result, RuleDef, Wild
 from fxrewrite.dsl.parse import parse
 from fxrewrite.verify.claims import Claim, claims
+from fxrewrite.verify.compiled import compiled_is_admitted
 from fxrewrite.verify.context import in_context
 from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.fires import fires
@@ -128,6 +129,25 @@ def test_a_dropped_guard() -> None:
     assert "outside of `D%16 == 0`: must not fire and does" in found.reason
 
 
+def test_a_guard_that_is_too_narrow() -> None:
+    """On the bound of the right one it does not fire."""
+    wrong = rules(RULES.replace("requires D % 16 == 0", "requires D % 32 == 0"))
+    found = found_in("vf_sum_of_products", wrong, "just inside of")
+    assert found.outcome == "failed"
+    assert "just inside of `D%16 == 0`: D = 16: must fire and does not" in found.reason
+
+
+@pytest.mark.parametrize(("name", "facts"), [("clone_dead", 2), ("scatter_cover", 1)])
+def test_facts_of_a_graph_are_conditions(name: str, facts: int) -> None:
+    """`written`, `donated` and `fresh`: the same left side where one of them does not hold."""
+    noop = next(c for c in claims(rules()) if c.name == f"noop.{name}")
+    found = perturbed(noop, CI, only="a graph outside of")
+    assert (found.outcome, found.cases) == ("passed", facts), found.reason
+    loose = evolve(rules(), rules=tuple(evolve(r, guards=()) if r.name == name else r for r in rules().rules))
+    found = perturbed(noop, CI, pass_of(loose), "a graph outside of")
+    assert found.outcome == "failed" and "must not fire and does" in found.reason
+
+
 def test_a_literal_that_is_not_looked_at() -> None:
     left = rule("vf_twice_plus").left
     number = next(t for t in walk(left) if isinstance(t, Number) and t.value == Lit(2.0))
@@ -197,6 +217,17 @@ def test_a_wrong_rule_in_random_programs() -> None:
     assert found.outcome == "failed"
     assert "aten.sub.Tensor" in str(found.script)
     assert str(found.script).partition("def before(")[0].count(" = torch.ops") <= 3
+
+
+@pytest.mark.slow
+def test_a_compiled_left_side_is_held_by_the_contract() -> None:
+    claim = shipped()["norm_quant.rms_norm_fp8_static"]
+    compiled_is_admitted(claim, Subject.of(claim).site(), pass_of(program()))
+    call = calls_of(rule("vf_difference_times").right)[0]
+    right = replaced(rule("vf_difference_times").right, call, evolve(call, args=call.args[::-1]))
+    claim = claim_of("vf_difference_times", rules())
+    with pytest.raises(AssertionError, match="right is"):
+        compiled_is_admitted(claim, Subject.of(claim).site(), pass_of(with_rule("vf_difference_times", right=right)))
 
 
 def test_a_value_that_others_read() -> None:

@@ -18,6 +18,7 @@ from torch.fx import Graph, Node
 
 from fxrewrite.dsl.check.terms import calls_of, names_of
 from fxrewrite.dsl.core import BINARY, UNARY, Lit, Number, Prim
+from fxrewrite.patterns.functionalized import EMPTY
 from fxrewrite.verify.graphs import copied, propagate
 from fxrewrite.verify.sites import Site, Subject
 from fxrewrite.verify.written import NoGraph
@@ -174,7 +175,12 @@ def _written_operands(site: Site) -> Iterator[Edit]:
         readers = [u for u in site.graph.nodes if u in node.users and u.op == "call_function"]
         for when, reader in (("after its first reader", readers[:1]), ("after its last reader", readers[-1:])):
             if reader:
-                yield Edit(f"{node} is written {when}", "right", partial(_write_after, node.name, reader[0].name))
+                yield written_after(node, reader[0], when)
+
+
+def written_after(node: Node, reader: Node, when: str = "") -> Edit:
+    """A write to a value after one of its readers."""
+    return Edit(f"{node} is written {when}", "right", partial(_write_after, node.name, reader.name))
 
 
 # ---- users and outputs
@@ -186,6 +192,8 @@ def _users(subject: Subject, site: Site) -> Iterator[Edit]:
     outputs = set(_outputs(site.graph)[: site.outputs])
     for node in site.graph.nodes:
         if node.op != "call_function" or not isinstance(node.meta.get("val"), Tensor) or not node.users:
+            continue
+        if node.target in EMPTY:  # what is read there is not known
             continue
         if node.name in inner:
             what, expected = f"{inner[node.name]} is read by others", "stays"

@@ -12,10 +12,11 @@ from zlib import crc32
 from attrs import evolve, frozen
 
 from fxrewrite.lowering.graph_pass import RewritePass
+from fxrewrite.verify.bounds import of_guards
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.edits import Edit, Expected, edits
 from fxrewrite.verify.findings import Finding
-from fxrewrite.verify.fires import Fault, finding
+from fxrewrite.verify.fires import Fault, beyond_the_graph, finding
 from fxrewrite.verify.profiles import QUICK, Profile
 from fxrewrite.verify.rewriting import Rewriting, can_be_hosted, pass_of, rewritten, why_not, why_off
 from fxrewrite.verify.same import moved
@@ -48,8 +49,9 @@ def perturbed(claim: Claim, profile: Profile, pass_: RewritePass | None = None, 
     except NoGraph as error:
         return finding(claim, "perturbed", "not run", str(error))
     if done.fired != 1:
-        near = why_not(pass_, subject.rule, base.graph)
-        return finding(claim, "perturbed", "not run", f"it does not fire on its left side: {near}")
+        why = beyond_the_graph(subject)
+        near = why or f"it does not fire on its left side: {why_not(pass_, subject.rule, base.graph)}"
+        return finding(claim, "perturbed", "not run", near)
     before = done.before
     tried, faults, failed = 0, list[Fault](), list[str]()
     for one in perturbations(subject, base, profile, pass_):
@@ -92,7 +94,8 @@ def wrong(one: Perturbation, done: Rewriting, before: list[object]) -> str | Non
 def perturbations(subject: Subject, base: Site, profile: Profile, pass_: RewritePass) -> Iterator[Perturbation]:
     """Everything that is tried in a profile."""
     yield from (
-        Perturbation(v.name, v.expected, v.make) for v in variants(subject, base.setting, 1 if profile is QUICK else 2)
+        Perturbation(v.name, v.expected, v.make)
+        for v in (*variants(subject, base.setting, 1 if profile is QUICK else 2), *of_guards(subject))
     )
     found = [_of(e, base) for e in edits(subject, base)]
     if profile is not QUICK:

@@ -10,6 +10,7 @@ from zlib import crc32
 from attrs import frozen
 from torch import Tensor
 
+from fxrewrite.dsl.core import OpDef
 from fxrewrite.verify.assign import Assignment, Space
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.shaped import filled, shaped
@@ -35,6 +36,15 @@ class Setting:
     def tensors(self) -> list[Tensor]:
         """The tensors among the operands."""
         return [t for o in self.operands for t in (o if isinstance(o, list) else [o]) if isinstance(t, Tensor)]
+
+    def names(self, op: OpDef) -> list[str]:
+        """The operand of `op` that each of these tensors is of."""
+        return [
+            info.name
+            for info, o in zip(op.operands, self.operands)
+            for t in (o if isinstance(o, list) else [o])
+            if isinstance(t, Tensor)
+        ]
 
     def filled(self, tensors: Sequence[Tensor]) -> list[Any]:
         """The operands, with other tensors in the place of theirs."""

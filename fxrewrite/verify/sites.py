@@ -6,15 +6,16 @@ site = subject.site(Spelling("silu", "form sigmoid"))     # traced, with one op 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from attrs import define, evolve, field, frozen
 from torch import Tensor
 from torch.fx import Graph, Node
 
 from fxrewrite.dsl.check.terms import walk
-from fxrewrite.dsl.core import PRIMITIVES, Lit, OpDef, Prim, Program, Result, RuleDef, Wild
+from fxrewrite.dsl.core import PRIMITIVES, Apply, Lit, OpDef, Operand, Prim, Program, Result, RuleDef, Wild
 from fxrewrite.dsl.evaluate import Bindings, EvaluationError, bind, evaluate_terms
 from fxrewrite.dsl.scalars import Env, holds
 from fxrewrite.verify.assign import Space, Starved
@@ -26,6 +27,7 @@ from fxrewrite.verify.written import NoGraph, Spelling, Written, as_graphs, form
 
 AS_DEFINED = Spelling()
 WILD = {"shape": (-1,), "dim": 0, "start": 0, "step": 1}  # what stands for `_`
+Before = Callable[[str, Tensor], Tensor]
 TOKENS = (6, 64, 256, 1024, 2048, 1)
 
 
@@ -106,19 +108,23 @@ class Subject:
         yield from ({**pins, o.name: (False,)} for o in self.claim.op.operands if o.optional)
 
     def traced(
-        self, setting: Setting, program: Program | None = None, whole: bool = False, op: OpDef | None = None
-    ) -> Site:
-        """The left side on given operands. `op`: another signature. Raises NoGraph where it has no value on them."""
+        self, setting: Setting, program: Program | None = None, whole: bool = False, op: OpDef | None = None,
+        before: Before | None = None,
+    ) -> Site:  # fmt: skip
+        """The left side on given operands. `op`: another signature. `before`: what the graph makes of its inputs before
+        they are operands, by name. Raises NoGraph where it has no value on them."""
         rule = self.rule
         kept = [t for n, t in rule.named if n in rule.kept]
         inner: dict[str, str] = {}
         counted = [0]
 
         inside = rule.stage == "canonicalize"  # inputs and outputs of a graph have memory of their own, which stays
+        before = before or (usual(rule) if inside else None)
+        names = setting.names(self.claim.op)
 
         def fn(recorder: Recorder, fakes: Sequence[Tensor]) -> list[Tensor]:
             algebra = Written(recorder, self.claim.program, inside)
-            fakes = [t.neg() for t in fakes] if inside else fakes
+            fakes = fakes if before is None else list(map(before, names, fakes))
             operands, attributes = setting.filled(fakes), setting.assignment.attributes
             bindings = bind(program or self.program, op or self.claim.op, operands, attributes, algebra)
             left = _flat(evaluate_terms(rule.left, bindings))
@@ -133,6 +139,19 @@ class Subject:
         except (EvaluationError, RuntimeError, TypeError, ValueError, IndexError) as error:
             raise NoGraph(f"{type(error).__name__}: {error}".splitlines()[0]) from error
         return Site(made.graph, setting, tuple(inputs), made.constants, made.origins, inner, counted[0])
+
+
+def usual(rule: RuleDef) -> Before:
+    """Results of an op, and memory that nobody has written where the rule asks for that."""
+    fresh = {o.name for g in rule.guards if (o := fact(g, "fresh")) is not None}
+    return lambda name, t: torch.empty_like(t) if name in fresh else t.neg()
+
+
+def fact(guard: Any, name: str) -> Operand | None:
+    """The operand of which a condition asks a fact of the graph, or its contrary."""
+    guard = guard.args[0] if isinstance(guard, Apply) and guard.op == "not" else guard
+    asked = isinstance(guard, Apply) and guard.op == name and isinstance(guard.args[0], Operand)
+    return guard.args[0] if asked else None
 
 
 def without_wilds(left: Any) -> Any:

@@ -1,14 +1,13 @@
 """The left side of a rule on other operands and attributes: which of them it is for, the types say.
 
 Another value of a captured attribute, another dtype of a class, an operand that may be left out: it must fire. Two
-dtypes of one class, a dtype or a shape outside the signature, just outside a guard: it must not.
+dtypes of one class, a dtype or a shape outside the signature: it must not. Guards: `bounds.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from random import Random
 from typing import Any
 
 import torch
@@ -16,17 +15,15 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from fxrewrite.dsl.binding import is_element
-from fxrewrite.dsl.check.terms import calls_of, names_of, walk
+from fxrewrite.dsl.check.terms import calls_of
 from fxrewrite.dsl.core import UNKNOWN as NO_TYPE
 from fxrewrite.dsl.core import Call, Dtype, DtypeVar, Lit, OpDef, OperandInfo, TensorType
-from fxrewrite.dsl.scalars import Env, holds, value
-from fxrewrite.dsl.wording import said
+from fxrewrite.dsl.scalars import Env, holds
 from fxrewrite.patterns.dtypes import DTYPES, NAMES
-from fxrewrite.verify.assign import Space, Starved
 from fxrewrite.verify.domains import values_of
 from fxrewrite.verify.edits import Expected
 from fxrewrite.verify.rebuild import replaced
-from fxrewrite.verify.settings import Setting, Wanted, plain
+from fxrewrite.verify.settings import Setting
 from fxrewrite.verify.sites import AS_DEFINED, Site, Subject
 from fxrewrite.verify.written import RESULT, NoGraph, Spelling
 
@@ -49,7 +46,6 @@ def variants(subject: Subject, base: Setting, values: int = 2) -> Iterator[Varia
     yield from _sizes(subject)
     yield from _dtypes(subject, base)
     yield from _shapes(subject, base)
-    yield from _guards(subject)
 
 
 # ---- attributes, operands, sizes, dtypes that the rule is for
@@ -237,47 +233,3 @@ def _with_call(subject: Subject, base: Setting, call: Call, changed: Call) -> Si
     spelling = Spelling(call.op, RESULT)
     rule = evolve(subject.rule, left=replaced(subject.rule.left, call, changed))
     return evolve(subject, rule=rule).site(spelling, base)
-
-
-# ---- guards
-
-
-def _guards(subject: Subject) -> Iterator[Variant]:
-    """For each condition: operands and attributes just outside of it, as near as there are any."""
-    for guard in subject.rule.guards:
-        yield Variant(f"outside of `{said(guard)}`", "stays", partial(_outside, subject, guard))
-
-
-def _outside(subject: Subject, guard: Any) -> Site:
-    claim = subject.claim
-    op = evolve(claim.op, requires=tuple(g for g in claim.op.requires if g is not guard))
-    space = Space.of(evolve(claim, op=op, candidate=claim.reference or claim.candidate))
-    for wanted in _near(subject, space, guard):
-        try:
-            chosen = plain(space, {**subject.rows, **wanted})
-        except Starved:
-            continue
-        if value(guard, chosen.env(op)) is False:
-            try:
-                return evolve(subject, claim=evolve(claim, op=op)).traced(Setting.of(claim, chosen))
-            except NoGraph:
-                continue
-    raise NoGraph(f"nothing is outside of `{said(guard)}` and has a value")
-
-
-def _near(subject: Subject, space: Space, guard: Any) -> Iterator[Wanted]:
-    """Values of what a condition names, the nearest first."""
-    base = subject.setting().assignment
-    named = names_of(guard) | {t.name for t in walk(guard) if hasattr(t, "optional")}
-    for v in space.variables:
-        if v.name not in named:
-            continue
-        if v.kind == "dim":
-            have = base.dims.get(v.name, 64)
-            yield from ({v.name: (n,)} for n in (have + 1, have - 1, have + 2, have // 2, have * 3 // 2) if n > 0)
-        elif v.kind in ("attribute", "present"):
-            yield from ({v.name: (o,)} for o in v.values)
-    flags = [v for v in space.variables if v.name in named and v.kind in ("attribute", "present")]
-    for _ in range(6):
-        random = Random(len(flags) + _)
-        yield {v.name: (random.choice(v.values),) for v in flags if v.values}
