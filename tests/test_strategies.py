@@ -23,11 +23,13 @@ from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify import aimed, inputs
 from fxrewrite.verify.assign import Space, Starved
 from fxrewrite.verify.claims import Claim, claims
+from fxrewrite.verify.dynamic import division
 from fxrewrite.verify.layouts import LAYOUTS, placed
 from fxrewrite.verify.profiles import QUICK, Profile, profile_named
 from fxrewrite.verify.samples import samples_of
 from fxrewrite.verify.shaped import EVERY, Given, Shaped
-from fxrewrite.verify.strategies import acceptance, cases, claim_strategy, left_out, signature_strategy
+from fxrewrite.verify.straight import record_side
+from fxrewrite.verify.strategies import acceptance, cases, claim_strategy, left_out, planned, signature_strategy
 from op_samples import has_meaning
 
 PROGRAM = packs.load()
@@ -132,6 +134,70 @@ def test_the_wide_profiles_have_the_width_of_a_model() -> None:
 def test_an_unknown_profile_is_refused() -> None:
     with pytest.raises(ValueError, match="write one of quick, ci, deep"):
         profile_named("fast")
+
+
+# ---- what may be left out, and what is one of a few
+
+
+def choices(claim: Claim) -> dict[str, set[Any]]:
+    """The optional operands (is it given?), and the attributes that are a bool, one of a closed set, or optional."""
+    found: dict[str, set[Any]] = {}
+    for v in Space.of(claim).variables:
+        a = claim.op.attribute(v.name)
+        closed = a is not None and (a.type == "bool" or (a.type in ("str", "layout") and a.domain is not None))
+        if v.kind == "present" or (v.kind == "attribute" and closed):
+            found[v.name] = set(v.values)
+        elif v.kind == "attribute" and None in v.values:
+            found[v.name] = {False, True} if len(v.values) > 1 else {False}
+    return found
+
+
+def chosen(claim: Claim, made: Shaped) -> dict[str, Any]:
+    """What a case has of these."""
+    given = {n: o is not None for n, o in zip(made.names, made.operands)}
+    optional = {a.name for a in claim.op.attributes if a.optional and a.domain is None and a.type != "bool"}
+    return {**given, **{n: v is not None if n in optional else v for n, v in made.attributes.items()}}
+
+
+def lacking(claim: Claim) -> dict[str, set[Any]]:
+    """The choices that no case of the quick profile has."""
+    seen = [chosen(claim, made) for _, made in planned(claim, QUICK, 0)]
+    lacks = {name: values - {s[name] for s in seen} for name, values in choices(claim).items()}
+    possible = {n: {v for v in values if is_possible(claim, n, v)} for n, values in lacks.items()}
+    return {name: values for name, values in possible.items() if values}
+
+
+def is_possible(claim: Claim, name: str, value: Any) -> bool:
+    """Is there a case with this choice? A weight that a kernel needs is always given, say."""
+    space = Space.of(claim)
+    alone = tuple(evolve(v, values=(value,)) if v.name == name else v for v in space.variables)
+    try:
+        evolve(space, variables=alone).choose(Random(0), restarts=3)
+    except Starved:
+        return False
+    return True
+
+
+WITH_CHOICES = ("norm_quant.add_rms_norm_fp8", "rms_norm/ir", "quant_fp8_group/torch", "quant_nvfp4/linear")
+
+
+@pytest.mark.parametrize("name", WITH_CHOICES)
+def test_quick_has_every_choice(name: str) -> None:
+    claim = named(name)
+    assert choices(claim) and not lacking(claim)
+
+
+def test_optional_numbers_are_none_in_a_third_of_the_cases() -> None:
+    made = [m.attributes["vs"] for _, m in planned(named("norm_quant.add_rms_norm_fp8"), QUICK, 1)]
+    assert 6 <= made.count(None) <= 10 and len(set(made)) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(2))
+def test_quick_has_every_choice_of_every_shipped_claim(part: int) -> None:
+    every = list(claims(packs.load(packs.shipped())))
+    lacks = {c.name: found for c in every[part::2] if c.name not in NO_INPUTS and (found := lacking(c))}
+    assert not lacks
 
 
 # ---- relations
@@ -360,3 +426,25 @@ def test_samples_are_drawn() -> None:
     assert any(3 <= float(g.operands[1]) <= 4 for g in made)
     assert any(t.numel() and (t.float().mean() - 50).abs() < 1 for t in (g.operands[0] for g in made))
     assert 40 in next(v.values for v in Space.of(claim).variables if v.name == "D")
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("norm_quant.rms_norm_fp8", 10), ("norm_quant.add_rms_norm_fp8_tensor", 3), ("act_quant.fused_silu_quant", 10)],
+)
+def test_rows_are_aimed_at_ties_of_the_scales_that_they_make(name: str, least: int) -> None:
+    """Behind a norm or an activation: `x / s` is a tie there, and the code of `x * (1 / s)` another one."""
+    claim = named(name)
+    differing = 0
+    for given in (g for seed in range(3) for g in cases(claim, QUICK, seed) if " ties, " in g.label):
+        recording = record_side(claim.expected, given.operands, given.attributes)
+        found = division(recording)
+        assert found is not None and int(found.ties(recording).sum()) >= int(given.label.split()[2])
+        codes = (found.groups(recording) / found.scales(recording)).float()
+        product = (found.groups(recording).float() * found.scales(recording).float().reciprocal()).float()
+        differing += int((rounded_to(codes, found.codes) != rounded_to(product, found.codes)).sum())
+    assert differing >= least, differing
+
+
+def rounded_to(x: Tensor, codes: Tensor) -> Tensor:
+    return x.clamp(-codes[-1], codes[-1]).to(torch.float8_e4m3fn if codes[-1] == 448 else torch.float8_e4m3fnuz).float()

@@ -1,12 +1,12 @@
 """Scales aimed at what a definition divides: ties that a reciprocal, or a skipped rounding, breaks.
 
-Random scales show none of this (contract.md, section 2): x * (1 / s) in the place of x / s changes a code only where
+Random scales show none of this: x * (1 / s) in the place of x / s changes a code only where
 x / s is a tie. So the definition is run once, and its scale is chosen for the values that it then divided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,12 +14,12 @@ from attrs import evolve, frozen
 from torch import Generator, Tensor
 
 from fxrewrite.dsl.binding import is_element
-from fxrewrite.dsl.core import Dtype
-from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify import inputs
 from fxrewrite.verify.claims import Claim, NotThisCase
+from fxrewrite.verify.codes import codes_of
+from fxrewrite.verify.dynamic import aimed_rows
 from fxrewrite.verify.shaped import Given
-from fxrewrite.verify.straight import Recording, Slot, Step, record_side
+from fxrewrite.verify.straight import Recording, Slot, record_side
 
 TRIED = 4096  # pairs of a value and a tie
 HAIR = 2.0**-13  # how far off a tie, relatively
@@ -51,7 +51,7 @@ def uses(recording: Recording) -> Iterator[Use]:
             source, through = _source(recording, scale)
             if source is not None and recording.values[values].numel() > 1 and (step.op != "div" or scale == slots[1]):
                 op = "div" if step.op == "mul" and "reciprocal" in through else step.op
-                yield Use(op, source, values, _codes(program.steps, slot, len(program.inputs)))
+                yield Use(op, source, values, codes_of(program.steps, slot, len(program.inputs)))
 
 
 def _source(recording: Recording, slot: int) -> tuple[int | None, list[str]]:
@@ -63,22 +63,6 @@ def _source(recording: Recording, slot: int) -> tuple[int | None, list[str]]:
         through.append(step.op)
         slot = step.args[0].index
     return (slot if recording.inputs[slot].numel() == 1 else None), through
-
-
-def _codes(steps: Sequence[Step], slot: int, offset: int) -> Tensor | None:
-    """The grid to which the value of a slot is rounded, through bounds and moves alone."""
-    for at, step in enumerate(steps[slot - offset + 1 :], slot + 1):
-        if Slot(slot) not in step.args:
-            continue
-        if step.op in ("clamp", "reshape", "minimum", "maximum"):
-            slot = at
-        elif step.op == "round_e2m1":
-            return inputs.E2M1
-        elif step.op == "round":
-            return inputs.grid(torch.int8)
-        elif step.op == "to" and isinstance(step.params[0], Dtype) and DTYPES[step.params[0].name] in inputs.CODES:
-            return inputs.grid(DTYPES[step.params[0].name])
-    return None
 
 
 def tie_scale(y: Tensor, codes: Tensor, g: Generator, near: bool = False) -> float | None:
@@ -129,13 +113,21 @@ def _first(s: Tensor, holds: Tensor) -> float | None:
 
 
 def aimed(claim: Claim, given: Given, seed: int) -> Given | None:
-    """`given` with its scales and bounds aimed at what they meet; None where none is aimed at anything."""
-    if not any(is_element(o.type) for o in claim.op.operands):
-        return None
+    """`given` with its scales and bounds aimed at what they meet, and its rows at the scales that are made of them;
+    None where nothing is aimed at anything."""
+
+    def run(operands: list[Any]) -> Recording:
+        return record_side(claim.expected, operands, given.attributes)
+
     try:
-        recording = record_side(claim.expected, given.operands, given.attributes)
+        has_scales = any(is_element(o.type) for o in claim.op.operands)
+        found = _with_scales(given, run(given.operands), seed) if has_scales else None
+        return aimed_rows(found or given, run, seed) or found
     except (NotThisCase, ValueError, RuntimeError, IndexError):  # what has no value here has no steps
         return None
+
+
+def _with_scales(given: Given, recording: Recording, seed: int) -> Given | None:
     g = Generator().manual_seed(seed)
     chosen: dict[int, float] = {}
     for use in uses(recording):

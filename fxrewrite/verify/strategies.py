@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle
 from random import Random
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from attrs import define, field, frozen
 
@@ -30,7 +31,7 @@ from fxrewrite.verify.straight import record_side
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["Given", "Starved", "acceptance", "cases", "claim_strategy", "left_out", "signature_strategy"]
+__all__ = ["Given", "Starved", "acceptance", "cases", "claim_strategy", "left_out", "planned", "signature_strategy"]
 
 
 @frozen
@@ -47,6 +48,7 @@ class Cell:
     plain: bool = False
 
 
+OFTEN = 4  # how often a value is asked for that never fits
 AGAIN = 4  # searches for another choice, where one was found before
 HOSTILE = (
     "amax last", "amax first", "scaled midpoints", "nan", "amax is a code", "inf", "signed zeros", "tiny", "integers",
@@ -85,13 +87,18 @@ def mixes_rows(claim: Claim) -> bool:
 
 def cases(claim: Claim, profile: Profile, seed: int) -> Iterator[Given]:
     """Inputs for a claim. Raises Starved where no operands satisfy what it requires."""
-    plan = _Plan(claim, Space.of(claim), Random(f"{seed} {claim.name}"))
-    for number, cell in enumerate(cells(profile, mixes_rows(claim))):
-        made = plan.next(cell)
+    for number, (cell, made) in enumerate(planned(claim, profile, seed)):
         given = filled(claim, made, cell.kind, seed, number)
         if cell.aims:
             given = aimed(claim, given, seed + number) or given
         yield given
+
+
+def planned(claim: Claim, profile: Profile, seed: int) -> Iterator[tuple[Cell, Shaped]]:
+    """The cases before they have values. Raises Starved."""
+    plan = _Plan(claim, Space.of(claim), Random(f"{seed} {claim.name}"))
+    for cell in cells(profile, mixes_rows(claim)):
+        yield cell, plan.next(cell)
 
 
 @define(eq=False)
@@ -102,6 +109,8 @@ class _Plan:
     space: Space
     random: Random
     used: Counter[tuple[str, str]] = field(factory=Counter[tuple[str, str]])
+    asked: Counter[tuple[str, str]] = field(factory=Counter[tuple[str, str]])
+    made: int = 0
     last: Assignment | None = None
 
     def next(self, cell: Cell) -> Shaped:
@@ -117,9 +126,18 @@ class _Plan:
                 wanted[v.name] = v.values[:1] if first else self.least(v.name, v.values)
         chosen = self.chosen(wanted)
         self.note(chosen)
+        self.made += 1
         varied = LAYOUTS if cell.kind == "normal" and not cell.aims else APART
         layouts = varied if self.half() else LAYOUTS[:1]
-        return shaped(self.claim, chosen, lambda: self.random.choice(layouts))
+        return shaped(self.claim, chosen, lambda: self.layout(layouts))
+
+    def layout(self, layouts: Sequence[str]) -> str:
+        """The layout of the next tensor."""
+        if len(layouts) == 1:
+            return layouts[0]
+        found = self.least("layout", layouts)[0]
+        self.used["layout", repr(found)] += 1
+        return found
 
     def chosen(self, wanted: Mapping[str, Sequence[Any]]) -> Assignment:
         """A choice; the one before again, where a search finds none of those that there are."""
@@ -135,8 +153,16 @@ class _Plan:
         return self.random.random() < 0.5
 
     def least(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """The values, those that were used least first; by chance, too, so that no two variables go in step."""
-        return sorted(values, key=lambda v: self.used[name, repr(v)] + 2 * self.random.random())
+        """The values: one that never was before one that was; then those that were used least, by chance, too, so that
+        no two variables go in step. `none` stands first in every third case."""
+        at = {id(v): (name, repr(v)) for v in values}
+        never = {i for i, k in at.items() if not self.used[k] and self.asked[k] < OFTEN}
+        found = sorted(values, key=lambda v: -1 if id(v) in never else self.used[at[id(v)]] + 2 * self.random.random())
+        if None in values:
+            turn = (self.made + crc32(name.encode())) % 3 == 0
+            found.sort(key=lambda v: (v is None) != turn)
+        self.asked[at[id(found[0])]] += 1
+        return found
 
     def note(self, chosen: Assignment) -> None:
         """What has been used once more."""
