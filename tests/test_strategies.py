@@ -161,8 +161,12 @@ def chosen(claim: Claim, made: Shaped) -> dict[str, Any]:
 
 def lacking(claim: Claim) -> dict[str, set[Any]]:
     """The choices that no case of the quick profile has."""
-    seen = [chosen(claim, made) for _, made in planned(claim, QUICK, 0)]
-    lacks = {name: values - {s[name] for s in seen} for name, values in choices(claim).items()}
+    lacks = choices(claim)
+    for _, made in planned(claim, QUICK, 0):
+        has = chosen(claim, made)
+        lacks = {name: left for name, values in lacks.items() if (left := values - {has[name]})}
+        if not lacks:
+            break
     possible = {n: {v for v in values if is_possible(claim, n, v)} for n, values in lacks.items()}
     return {name: values for name, values in possible.items() if values}
 
