@@ -1,4 +1,4 @@
-"""Generated kernels on a GPU: `python -m benchmarks.generated check|times --out FILE.json`.
+"""Generated kernels on a GPU: `python -m benchmarks.generated check|times|host --out FILE.json`.
 
 `check` holds every kernel of the shipped norm and activation packs against its definition, op by op. `times` measures
 them beside a kernel that only loads and stores the same bytes, Inductor's code for the definition, and the two ops.
@@ -238,7 +238,7 @@ def compile_cell(cell: tuple[str, int, int]) -> str:
         name, width, tokens = cell
         op = program().ops[name]
         args = ops.operands(op, "bf16", width, tokens, "cuda")
-        inductor(name, args)(*[a for a in args if a is not None])
+        inductor(name, args)(*args)
         return ""
     except Exception as error:  # noqa: BLE001  it is said, and the cell goes without
         return f"{cell}: {type(error).__name__}: {str(error)[:200]}"
@@ -395,6 +395,14 @@ def host_cost() -> dict[str, float]:
     return found
 
 
+def host(out: Path) -> int:
+    """The cost of a call alone."""
+    found = host_cost()
+    out.write_text(json.dumps(found, indent=1))
+    print("host cost, us an op:", found)
+    return 0
+
+
 def of_op(op: Any, x: torch.Tensor, w: torch.Tensor) -> Iterator[tuple[str, float]]:
     """A chain of 16 calls of one op, compiled for one size and for all, and a call that is not compiled."""
 
@@ -428,12 +436,12 @@ def wall(call: Callable[[], Any], count: int = 200) -> float:
 def main() -> int:
     """Run one part; the exit code is 1 where a kernel is wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.generated", description=__doc__)
-    parser.add_argument("part", choices=["check", "times"])
+    parser.add_argument("part", choices=["check", "times", "host"])
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
     given_ = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("this needs a GPU")
-    return int((check if given_.part == "check" else times)(given_.out) > 0)
+    return int({"check": check, "times": times, "host": host}[given_.part](given_.out) > 0)
 
 
 if __name__ == "__main__":

@@ -15,15 +15,17 @@ class Analysis:
     """Facts about the nodes of a definition, by their numbers.
 
     `level`: how many row reductions lie below a node. `unary`: the inside of functions that map one 16-bit value to
-    one. `divisors`: what columns are divided by, once a row or group. `bounded`: quotients that are small because their
-    divisor is made of the largest numerator. `coarse`: quotients of which only a narrow rounding is used. `fused`:
-    products that feed a sum, which the compiler would round together with it.
+    one. `divisors`: what columns are divided by, once a row or group; `tame` are those within 2^-100 and 2^126.
+    `bounded`: quotients that are small because their divisor is made of the largest numerator. `coarse`: quotients of
+    which only a narrow rounding is used. `fused`: products that feed a sum, which the compiler would round together
+    with it.
     """
 
     users: dict[int, tuple[Node, ...]]
     level: dict[int, int]
     unary: frozenset[int]
     divisors: frozenset[int]
+    tame: frozenset[int]
     bounded: frozenset[int]
     coarse: frozenset[int]
     fused: frozenset[int]
@@ -39,6 +41,7 @@ def analyse(definition: Definition) -> Analysis:
         level=levels(definition),
         unary=frozenset(i for s in segments(definition) for i in s.inner),
         divisors=frozenset(n.args[1].number for n in nodes if n.op == "div" and is_by_row(n) and n.number in coarse),
+        tame=frozenset(n.number for n in nodes if is_above_tiny(n) and is_below_huge(n)),
         bounded=frozenset(n.number for n in nodes if n.op == "div" and _is_bounded(n)),
         coarse=coarse,
         fused=frozenset(
@@ -154,6 +157,30 @@ def is_far_from_zero(quotient: Node, users: dict[int, tuple[Node, ...]]) -> bool
 
     found = users.get(quotient.number, ())
     return bounded(quotient.args[0]) or (bool(found) and all(bounded(u) for u in found))
+
+
+def is_above_tiny(n: Node) -> bool:
+    """Is a divisor no less than 2^-100, by a bound that the definition has?"""
+    if n.op == "max":
+        return any((a.op == "const" and a.attr[0] >= SAFE_DIVISOR) or is_above_tiny(a) for a in n.args)
+    if n.op == "div":
+        x, by = n.args
+        return by.op == "const" and 0 < by.attr[0] < 1e4 and x.op == "max" and any(
+            a.op == "const" and a.attr[0] >= 1e4 * SAFE_DIVISOR for a in x.args
+        )  # fmt: skip
+    return n.op in _ROUNDS_UP and is_above_tiny(n.args[0])
+
+
+def is_below_huge(n: Node) -> bool:
+    """Is a divisor at most 2^126: a quotient of a float32, or a power of two next to one?"""
+    if n.op == "div":
+        return n.args[1].op == "const" and n.args[1].attr[0] >= 8
+    if n.op == "max":
+        return all((a.op == "const" and a.attr[0] < 1e37) or is_below_huge(a) for a in n.args)
+    return n.op in _ROUNDS_UP and is_below_huge(n.args[0])
+
+
+_ROUNDS_UP = ("exp2", "ceil", "log2")  # together: up to a power of two
 
 
 # ---- masked columns

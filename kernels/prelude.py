@@ -48,8 +48,15 @@ def _by_row_bounded(a, b, r, z):
 IN_RANGE = '''
 @triton.jit
 def _in_range(b):
-    """Is |b| within 2^-100 and 2^100, so that the steps of _by_row are exact?"""
-    return (tl.abs(b) > 7.9e-31) & (tl.abs(b) < 1.2e30)
+    """Is |b| within 2^-100 and 2^126, so that the steps of _by_row are exact?"""
+    return (tl.abs(b) > 7.9e-31) & (tl.abs(b) < 8.5e37)
+'''
+TO_RANGE = '''
+@triton.jit
+def _to_range(b):
+    """The power of two that brings a tiny or huge b into the range of _by_row, with what is divided by it."""
+    less = tl.where(tl.abs(b) > 1.2e30, 5.421010862427522e-20, 1.0)
+    return tl.where(tl.abs(b) < 1e-30, 18446744073709551616.0, less)
 '''
 HOLD = '''
 @triton.jit
@@ -123,8 +130,8 @@ def _round(v):
 '''
 
 DEVICE: dict[str, str] = {
-    "_max": MAXIMUM, "_rcp": RCP, "_reciprocal": RECIPROCAL, "_by_row": BY_ROW,
-    "_by_row_bounded": BY_ROW_BOUNDED, "_in_range": IN_RANGE, "_hold": HOLD, "_e4m3": E4M3, "_row_max": ROW_MAX,
+    "_max": MAXIMUM, "_rcp": RCP, "_reciprocal": RECIPROCAL, "_by_row": BY_ROW, "_by_row_bounded": BY_ROW_BOUNDED,
+    "_in_range": IN_RANGE, "_to_range": TO_RANGE, "_hold": HOLD, "_e4m3": E4M3, "_row_max": ROW_MAX,
 }  # fmt: skip
 INTERPRETED: dict[str, str] = {
     "_row_max": ROW_MAX_BY_HAND, "_bf16": BF16_BY_HAND, "_f32": F32_BY_HAND,

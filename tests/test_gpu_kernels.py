@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,20 +60,20 @@ def test_functions_of_one_value_are_proved(program: Any, name: str) -> None:
     assert [differing(alone(s), torch.device("cuda")) for s in found] == [0] * len(found)
 
 
-def test_a_function_that_is_not_equal_fails_its_proof() -> None:
-    """x / (e^x + 2) has no such proof: the approximate division differs somewhere, or the exact one is used."""
-    from fxrewrite_kernels.analyse import segments
+def test_a_function_that_is_not_equal_fails_its_proof(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """x / (0.3 + x) with an approximation that is made wrong: the proof fails, and the exact kernel is taken."""
+    from fxrewrite_kernels import prelude, prove
+    from fxrewrite_kernels.emit import EXACT
     from fxrewrite_kernels.ir import Builder, Input, Output, define_kernel
-    from fxrewrite_kernels.prove import alone, differing, is_proved
 
     build, source = Builder(), Input("x", "rows", "bf16", 1024)
-    x = build.load(source)
-    wide = build.to(x, "f32")
-    tiny = build.apply("div", build.const(1e-38), build.apply("exp", build.apply("mul", wide, wide)))
-    made = define_kernel("odd", [source], [Output("y", build.to(build.apply("div", wide, tiny), "bf16"))], 1024)
-    (segment,) = segments(made)
-    device = torch.device("cuda")
-    assert is_proved(alone(segment), device) == (differing(alone(segment), device) == 0)
+    wide = build.to(build.load(source), "f32")
+    below = build.apply("add", build.apply("exp", wide), build.const(1.0))
+    made = define_kernel("odd", [source], [Output("y", build.to(build.apply("div", wide, below), "bf16"))], 1024)
+    monkeypatch.setattr(prove, "folder", lambda: tmp_path)
+    assert prove.target_for(made, torch.device("cuda")).approximate
+    monkeypatch.setitem(prelude.DEVICE, "_rcp", prelude.RCP.replace("[b]", "[b * 1.001]"))
+    assert prove.target_for(made, torch.device("cuda")) == EXACT
 
 
 @pytest.mark.parametrize("visible", [False, True], ids=["opaque", "visible"])

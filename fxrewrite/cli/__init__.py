@@ -23,6 +23,7 @@ VERBS: dict[str, str] = {
     "expect": "Hold what fires in programs against the counts that a file pins.",
     "verify": "Prove rules, forms and providers on hostile inputs.",
     "bisect": "Name the first site whose rewrite moves the result of a program.",
+    "kernel": "Print the kernel that is generated for an op.",
     "packs": "Show what is on and why, and the providers of this machine.",
     "draft": "Write the .rw text of a Python function's graph, as a start for an author.",
     "demo": "Compile four models with the rules and account for every site.",

@@ -45,6 +45,7 @@ def describe(rules: Any, config: Any) -> dict[str, Any]:
     from fxrewrite.cli import off_packs
     from fxrewrite.dsl import packs as files
     from fxrewrite.lowering.config import check_flags
+    from fxrewrite.lowering.generated import unavailable
     from fxrewrite.lowering.providers import unknown_names
 
     emitted = sorted({call.op for r in rules.rules for call in calls_of(r.right)})
@@ -56,6 +57,7 @@ def describe(rules: Any, config: Any) -> dict[str, Any]:
         "providers": {
             "order": list(config.providers),
             "device": device(),
+            "not_generated": unavailable(device()) or "",
             "ops": {name: providers_of(rules, rules.ops[name], config) for name in emitted},
         },
         "keeps_roundings": bool(inductor.emulate_precision_casts),
@@ -135,10 +137,13 @@ def _show_pack(out: Any, pack: dict[str, Any]) -> None:
 def _show_providers(out: Any, providers: dict[str, Any]) -> None:
     out.print(f"\nproviders on {providers['device']}, in this order: {', '.join(providers['order'])}")
     width = max(map(len, providers["ops"]), default=0)
+    everywhere = [providers["not_generated"], f"none is registered for {providers['device']}"]
     for op, known in providers["ops"].items():
-        off = [f"{c['name']}: {c['reason']}" for c in known if not c["on"] and c["name"] != "kernel"]
+        off = [f"{c['name']}: {c['reason']}" for c in known if not c["on"] and c["reason"] not in everywhere]
         out.print("  " + f"{op:{width}}  {', '.join(c['name'] for c in known if c['on'])}".rstrip())
         for line in off:
             out.print(f"  {'':{width}}  not {line}")
     if not any(c["on"] for known in providers["ops"].values() for c in known if c["name"] == "kernel"):
         out.print(f"  no hand-written kernel is registered for {providers['device']}")
+    if providers["not_generated"]:
+        out.print(f"  no kernel is generated: {providers['not_generated']}")

@@ -19,15 +19,19 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
-from fxrewrite.dsl.core import OpDef, Program
+from fxrewrite.dsl import dims
+from fxrewrite.dsl.core import NO_DEFAULT, Dtype, DtypeVar, OpDef, Program
+from fxrewrite.dsl.dims import Star
 from fxrewrite.dsl.evaluate import EvaluationError
+from fxrewrite.dsl.scalars import Env, sizes
 from fxrewrite.lowering import library
 from fxrewrite.lowering.codegen import ROWS, Given, Lowered, NotExpressible, lower
-from fxrewrite.lowering.schema import schema
+from fxrewrite.lowering.schema import schema, signature
 from fxrewrite.patterns.dtypes import NAMES, to_core
 
 OPAQUE, VISIBLE = "fxrewrite_generated", "fxrewrite_triton"
 DEVICES = ("cuda",)
+TYPICAL = 4096  # columns
 OLDEST = 89  # compute capability, as a number: casts to FP8 are instructions there
 
 
@@ -83,6 +87,51 @@ def given(value: Any) -> Any:
     return Given(NAMES.get(value.dtype, str(value.dtype)), shape if len(shape) < 2 else (ROWS, shape[-1]))
 
 
+def in_general(program: Program, op: OpDef, device: str) -> str | None:
+    """What speaks against generated kernels of `op` on a device type, for operands of its declared types; None where
+    they can be generated."""
+    absent = unavailable(device)
+    if absent is not None:
+        return absent
+    try:
+        lower(program, op.name, typical(op, TYPICAL), required(op, {"eps": 1e-6, "G": 128}))
+    except EvaluationError as error:
+        return str(error)
+    return None
+
+
+def typical(op: OpDef, width: int, dtype: str = "bf16") -> list[Any]:
+    """Operands of the declared types, with `width` for each size: classes are `dtype` where they may be; of optional
+    ones, bounds are absent. Raises NotExpressible for operands of another kind."""
+    out: list[Any] = []
+    for o in op.operands:
+        shape = o.type.shape or ()
+        names = {n for d in shape if not isinstance(d, Star) for n in dims.names(d)}
+        known = Env(
+            dims=dict.fromkeys(names, width) | {"T": ROWS},
+            stars={d.name: (ROWS,) for d in shape if isinstance(d, Star)},
+        )
+        found = sizes(shape, known)
+        declared = o.type.dtype
+        if isinstance(declared, DtypeVar):
+            name = dtype if dtype in declared.members else declared.members[0]
+        elif isinstance(declared, Dtype):
+            name = declared.name
+        else:
+            raise NotExpressible(f"`{o.name}` has no fixed dtype", o.span)
+        one = None if o.optional and found == (1,) else Given(name, found)
+        out.append([one, one] if o.star else one)
+    return out
+
+
+def required(op: OpDef, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the given attributes that the op has. Raises NotExpressible where another one has no default."""
+    for a in op.attributes:
+        if a.default is NO_DEFAULT and a.name not in given:
+            raise NotExpressible(f"the attribute `{a.name}` has no default", a.span)
+    return {n: v for n, v in given.items() if op.attribute(n) is not None}
+
+
 # ---- the ops
 
 
@@ -121,7 +170,12 @@ def _register_opaque(name: str, run: Generated) -> None:
 
 def _register_visible(name: str, run: Generated) -> None:
     qualified = f"{VISIBLE}::{name}"
-    op: Any = torch.library.triton_op(qualified, run.visible, mutates_args={}, schema=schema(run.op, False))
+
+    def visible(*args: Any, **kwargs: Any) -> Any:
+        return run.visible(*args, **kwargs)
+
+    visible.__signature__ = signature(run.op)  # pyright: ignore[reportFunctionMemberAccess]
+    op: Any = torch.library.triton_op(qualified, visible, mutates_args={})
     backward, save = library.backward_of(run.program, run.op)
     op.register_autograd(backward, setup_context=save)
 
@@ -217,4 +271,4 @@ def flat(x: Tensor) -> Tensor:
     return x if x.ndim <= 2 else x.reshape(-1, x.shape[-1])
 
 
-__all__ = ["Generated", "flat", "given", "op_for", "unavailable", "why_not"]
+__all__ = ["Generated", "flat", "given", "in_general", "op_for", "required", "typical", "unavailable", "why_not"]

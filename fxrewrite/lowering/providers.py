@@ -197,6 +197,7 @@ def candidates(op: OpDef, device: str, allow_relaxed: bool = False, proofs: Proo
     kernel = kernel_for(op.name, device) is not None
     out = [
         Candidate("kernel", kernel, "" if kernel else f"none is registered for {device}"),
+        *([] if proofs is None else [_generated(proofs.program, op, device)]),
         Candidate("op", True),
     ]
     for name, case in impls_of(op).items():
@@ -209,6 +210,11 @@ def candidates(op: OpDef, device: str, allow_relaxed: bool = False, proofs: Proo
             said = "" if proofs is None else proofs.remembered_against(op, "impl", case, torch.device(device))
             out.append(Candidate(name, not said, said))
     return out
+
+
+def _generated(program: Program, op: OpDef, device: str) -> Candidate:
+    reason = generated.in_general(program, op, device)
+    return Candidate("generated", reason is None, reason or "")
 
 
 def unknown_names(program: Program, names: Iterable[str]) -> list[str]:

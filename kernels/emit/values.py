@@ -94,6 +94,10 @@ class Values(Tiles):
         self.line(f"{name} = {text}")
         if n.number in self.facts.divisors and not self.target.interpreted:
             safe, inverse = f"k{n.number}{place}", f"r{n.number}{place}"
+            if n.number not in self.facts.tame:
+                self.line(f"f{n.number}{place} = {self.call('_to_range', name)}")
+                self.line(f"d{n.number}{place} = {name} * f{n.number}{place}")
+                name = f"d{n.number}{place}"
             self.line(f"{safe} = {self.call('_in_range', name)}")
             self.line(f"{inverse} = tl.where({safe}, {self.call('_reciprocal', name)}, {self.call('_rcp', name)})")
             self.line(f"z{n.number}{place} = tl.where({safe}, {inverse}, 0.0)")
@@ -177,9 +181,10 @@ class Values(Tiles):
         if self.target.interpreted:
             return f"tl.div_rn({self._tensor(x, args[0])}, {self._tensor(by, args[1])})"
         if by.number in self.facts.divisors and n.number in self.facts.coarse:
-            helper = "_by_row_bounded" if n.number in self.facts.bounded else "_by_row"
-            place = self.place(by)
-            return self.call(helper, args[0], *(f"{letter}{by.number}{place}" for letter in "brz"))
+            tame, place = by.number in self.facts.tame, self.place(by)
+            helper = "_by_row_bounded" if tame and n.number in self.facts.bounded else "_by_row"
+            given = args[0] if tame else f"{args[0]} * f{by.number}{place}"
+            return self.call(helper, given, *(f"{letter}{by.number}{place}" for letter in "brz"))
         if by.op == "const" and by.attr[0] > 0 and is_far_from_zero(n, self.facts.users):
             inverse = number(1 / by.attr[0])
             return self.call("_by_row", args[0], args[1], inverse, inverse)
