@@ -14,7 +14,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
@@ -36,9 +38,27 @@ def listed(group: str) -> dict[str, EntryPoint]:
     return {e.value: e for d in distributions() for e in d.entry_points if e.group == group}
 
 
-@cache
+_stand_ins: ContextVar[Mapping[str, Callable[..., Any]] | None] = ContextVar("fxrewrite_stand_ins", default=None)
+
+
+@contextmanager
+def standing_in(functions: Mapping[str, Callable[..., Any]]) -> Generator[None]:
+    """For the time of a `with`, functions by source: for `ref`s that no package lists, and natives that do not know."""
+    token = _stand_ins.set({**(_stand_ins.get() or {}), **functions})
+    try:
+        yield
+    finally:
+        _stand_ins.reset(token)
+
+
 def function(group: str, source: str) -> Callable[..., Any] | None:
     """The function called `source`; None, with a warning where that is news, if no package lists it or it has none."""
+    found = _function(group, source)
+    return (_stand_ins.get() or {}).get(source) if found is None else found
+
+
+@cache
+def _function(group: str, source: str) -> Callable[..., Any] | None:
     entry = listed(group).get(source)
     if entry is None:
         return None
@@ -68,6 +88,8 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
         found = native(*args)
     except Exception as error:
         raise NativeFailed(f'the native "{source}" raised {type(error).__name__}: {error}') from error
+    if found is None and source in (_stand_ins.get() or {}):
+        found = (_stand_ins.get() or {})[source](*args)
     return UNKNOWN if found is None else found
 
 

@@ -86,16 +86,22 @@ def fault_of(subject: Subject, spelling: Spelling, pass_: RewritePass) -> Fault 
     if spelling.op and not spelling.whole:
         # no graph has both: what Inductor takes apart, and what a form leaves whole
         return fault_of(subject, evolve(spelling, whole=True), pass_)
-    if ranked:
-        raise NoGraph("it is about several ranks, and one process stands for one")
-    elsewhere = next((g for g in rule.guards if asks_the_graph(g)), None)
-    if not done.fired and elsewhere is not None:
-        raise NoGraph(f"`{said(elsewhere)}` is a fact of a larger graph")
+    elsewhere = beyond_the_graph(subject)
+    if elsewhere is not None and (ranked or not done.fired):
+        raise NoGraph(elsewhere)
     near = why_not(pass_, rule, site.graph)
     if not done.fired and near.startswith("outside token range"):
         raise NoGraph(near)
     what = "does not fire" if not done.fired else f"fires {done.fired} times"
     return Fault(f"{spelling}: {what}", site, done, near)
+
+
+def beyond_the_graph(subject: Subject) -> str | None:
+    """Why a rule may not fire on its left side alone, though nothing is wrong."""
+    if is_ranked(subject.claim):
+        return "it is about several ranks, and one process stands for one"
+    elsewhere = next((g for g in subject.rule.guards if asks_the_graph(g)), None)
+    return None if elsewhere is None else f"`{said(elsewhere)}` is a fact of a larger graph"
 
 
 def asks_the_graph(guard: Any) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.fx import Graph
 
 from fxrewrite.dsl.core import Program, RuleDef
+from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.lowering.backend import make_pass
 from fxrewrite.lowering.config import Status, make_config, rule_status
 from fxrewrite.lowering.graph_pass import RewritePass
@@ -84,7 +85,8 @@ def rewritten(
     try:
         before = observed(graph, inputs, constants)
     except Exception as error:
-        raise NoGraph(f"it does not run here: {type(error).__name__}: {error}") from error
+        said = str(error) if isinstance(error, EvaluationError) else f"{type(error).__name__}: {error}"
+        raise NoGraph(f"it does not run here: {said}") from error
     changed = copied(graph)
     try:
         fired = _count(pass_, rule, changed)

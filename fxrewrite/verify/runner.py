@@ -11,10 +11,11 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from fxrewrite.dsl.core import Program
 from fxrewrite.dsl.evaluate import EvaluationError
+from fxrewrite.dsl.registered import standing_in
 from fxrewrite.dsl.sources import named, shipped_folder, vocabulary_sources
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.lowering.config import load_program, machine_facts, make_config
@@ -34,6 +35,7 @@ from fxrewrite.verify.profiles import CI, QUICK, Profile, profile_named
 from fxrewrite.verify.properties import Declared, check_property, properties, property_profile
 from fxrewrite.verify.ranked import SIZES, is_ranked, ranked_claims, ranked_profile
 from fxrewrite.verify.shrink import shrink
+from fxrewrite.verify.stand_ins import stand_ins
 from fxrewrite.verify.static import static
 from fxrewrite.verify.strategies import Given, cases
 from fxrewrite.verify.workers import DIED, Last, shared
@@ -76,6 +78,7 @@ class Check:
     kept: tuple[Kept, ...] = ()
     text: str = ""
     profile: str = ""
+    stand_ins: Mapping[str, Callable[..., Any]] = field(factory=dict[str, Callable[..., Any]], eq=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -107,7 +110,14 @@ def make_checks(plan: Plan) -> Checks:
     listed += _of_properties(program, own, profile, plan)
     listed += _of_packs(program, subjects, profile) if device == CPU else []
     wanted = [c for c in listed if not plan.only or any(part in c.name for part in plan.only)]
-    return Checks(program, tuple(_with_kept(c, program, plan) for c in wanted))
+    functions = stand_ins(program)
+    placed = (evolve(c, stand_ins=functions) if _of_rules(c) else c for c in wanted)
+    return Checks(program, tuple(_with_kept(c, program, plan) for c in placed))
+
+
+def _of_rules(check: Check) -> bool:
+    """Is it about a rule, or a pack? Forms, providers (`op/form`) and properties are about the ops themselves."""
+    return "/" not in check.subject
 
 
 def _with_kept(check: Check, program: Program, plan: Plan) -> Check:
@@ -178,7 +188,7 @@ def _case(check: Check, found: Finding) -> dict[str, Any] | None:
 
 def _outcome(check: Check, run: Callable[[], Finding]) -> Finding:
     try:
-        with without_onednn():
+        with without_onednn(), standing_in(check.stand_ins):
             return run()
     except (EvaluationError, NotThisCase, Starved, DeviceLost) as error:
         return Finding(check.kind, check.subject, "not run", str(error), span=check.span)
