@@ -87,7 +87,10 @@ def _tensors(operands: Any) -> list[Tensor]:
 
 
 def _tensor(x: Tensor) -> dict[str, Any]:
-    raw = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    flat = torch.empty(x.numel(), dtype=x.dtype).copy_(
+        x.detach().reshape(-1)
+    )  # of one element, any stride is contiguous
+    raw = flat.view(torch.uint8)
     code = base64.b64encode(bytes(raw.tolist())).decode()
     return {"dtype": NAMES[x.dtype], "shape": list(x.shape), "strides": list(x.stride()), "bytes": code}
 

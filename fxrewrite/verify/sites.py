@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.fx import Graph, Node
 
 from fxrewrite.dsl.check.terms import walk
-from fxrewrite.dsl.core import PRIMITIVES, Apply, Lit, OpDef, Operand, Prim, Program, Result, RuleDef, Wild
+from fxrewrite.dsl.core import PRIMITIVES, Apply, Dtype, Lit, OpDef, Operand, Prim, Program, Result, RuleDef, Wild
 from fxrewrite.dsl.evaluate import Bindings, EvaluationError, bind, evaluate_terms
 from fxrewrite.dsl.scalars import Env, holds
 from fxrewrite.verify.assign import Space, Starved
@@ -26,7 +26,7 @@ from fxrewrite.verify.settings import Setting, Wanted, plain
 from fxrewrite.verify.written import NoGraph, Spelling, Written, as_graphs, form_of, spelled
 
 AS_DEFINED = Spelling()
-WILD = {"shape": (-1,), "dim": 0, "start": 0, "step": 1}  # what stands for `_`
+WILD = {"shape": (-1,), "dim": 0, "start": 0, "step": 1, "dtype": Dtype("f32")}  # what stands for `_`
 Before = Callable[[str, Tensor], Tensor]
 TOKENS = (6, 64, 256, 1024, 2048, 1)
 

@@ -25,7 +25,7 @@ from fxrewrite.verify.domains import DATA, GROUPS
 from fxrewrite.verify.free_names import parameters
 from fxrewrite.verify.relations import Types
 
-SHAPES = ((6,), (4, 6), (2, 3, 4), (1, 8), (5, 1), (129, 16), (3, 1, 5), (257,), (1,), (0, 4))
+SHAPES = ((6,), (4, 6), (2, 3, 4), (64, 24), (1, 8), (5, 1), (129, 16), (3, 1, 5), (257,), (1,), (40, 3, 8), (0, 4))
 NUMBERS = (0.5, 2.0, -1.0, 0.0, 1.0)
 LIKE = 0.8  # the share of operands that have the dtype of another
 BEYOND = 3  # elements: how far a slice may reach past its axis
@@ -142,11 +142,18 @@ class Completion:
     def parameter(self, op: str, name: str, p: Any, x: Tensor, before: Mapping[str, Any]) -> Any:
         """A parameter, chosen where the rule binds it and it has no value yet."""
         if isinstance(p, Ref) and self.env.attribute(p.name) is UNKNOWN:
-            self.env.attributes[p.name] = _CHOICES[op if op == "expand" else name](self.random, x, before)
+            choose = self.dtype_of_cast if name == "dtype" else _CHOICES[op if op == "expand" else name]
+            self.env.attributes[p.name] = choose(self.random, x, before)
         found = value(p, self.env)
         if found is UNKNOWN:
             raise NoChoice(f"`{name}` of {op} is not known")
         return found
+
+    def dtype_of_cast(self, random: Random, x: Tensor, before: Mapping[str, Any]) -> Dtype:
+        """What a value is cast to: often its own dtype, or that of an operand: conditions ask for these."""
+        operand = random.choice(list(self.tensors.values()) or [x])
+        likely = (NAMES[operand.dtype],) * 3 + (NAMES[x.dtype],)
+        return Dtype(random.choice((*likely, random.choice(DATA), random.choice(DATA))))
 
 
 # ---- parameters: a value for a tensor, given the parameters before it
@@ -193,10 +200,6 @@ def _stop(random: Random, x: Tensor, before: Mapping[str, Any]) -> int:
     return random.choice((size, size + BEYOND, random.randint(min(start, size), size)))
 
 
-def _dtype(random: Random, x: Tensor, before: Mapping[str, Any]) -> Dtype:
-    return Dtype(random.choice((NAMES[x.dtype], random.choice(DATA))))
-
-
 def _dims(random: Random, x: Tensor, before: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(random.sample(range(x.ndim), random.randint(1, x.ndim)))
 
@@ -209,7 +212,6 @@ _CHOICES: dict[str, Callable[[Random, Tensor, Mapping[str, Any]], Any]] = {
     "start": _start,
     "stop": _stop,
     "step": lambda random, x, before: random.choice((1, 1, 2)),
-    "dtype": _dtype,
     "dims": _dims,
     "keepdim": lambda random, x, before: random.random() < 0.5,
     "group": lambda random, x, before: GROUPS[0],
