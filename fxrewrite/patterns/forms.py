@@ -417,7 +417,7 @@ class Library:
             if spelled in seen:
                 continue  # spelled as another form is, once both are in the normal form
             seen.add(spelled)
-            pattern.against = None if case in op.equations else self.proof_of(op, case)
+            pattern.against = None if any(case is e for e in op.equations) else self.proof_of(op, case)
             for key in pattern.keys:
                 self.index[key].append(pattern)
 

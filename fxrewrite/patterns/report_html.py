@@ -21,13 +21,13 @@ PLACES = 12  # lines of the model shown for one group
 FIRED = "fired"
 KINDS = {  # reason -> its class, which has a colour
     FIRED: "fired", SERVED: "fired", LOWERED: "choice", "kept: no faster provider here": "choice",
-    "provider missing": "choice", "outside token range": "choice", "eaten by": "choice",
+    "provider missing": "choice", "not proved": "choice", "outside token range": "choice", "eaten by": "choice",
     "shared value": "graph", "mutation between": "graph", "effect order": "graph", "cycle": "graph",
     "strides": "type", "shape": "type", "dtype": "type", "guard false": "type", "guard unknown": "type",
     "other constant": "other", "other op": "other", "rule failed": "failed", **dict.fromkeys(OFF, "off"),
 }  # fmt: skip
 LEGEND = {
-    "fired": "fired", "choice": "matched, and left: provider, token range, another rule",
+    "fired": "fired", "choice": "matched, and left: provider, proof, token range, another rule",
     "graph": "the graph forbids it: other users, writes, order", "type": "types, sizes or conditions differ",
     "other": "another op or constant stands there", "failed": "the rule failed", "off": "off",
 }  # fmt: skip
