@@ -108,7 +108,7 @@ def bind_operands(op: OpDef, given: Sequence[Any], env: Env) -> None:
     for info, value in (*tensors, *(e for one in elements for e in one)):
         _bind_dtype(op, info, env.dtype_of(value), env)
     _bind_sizes(op, tensors, env)
-    own = env.elements = _own_sizes(op)
+    own = env.elements = _own_sizes(op) if elements else frozenset()
     found = [_of_element(op, one, own, env) for one in elements]
     for name in own:  # the sizes of each element: a list
         env.stars[name] = tuple(f.get(name, UNKNOWN) for f in found)

@@ -343,7 +343,7 @@ class Run:
             self.refused[id(p.found)] = (p.found, Refusal("eaten by", LARGER))
         elif against is not None:
             self.refused[id(p.found)] = (p.found, Refusal("mutation between", against, node=p.anchor))
-        else:  # it passes over every node of the site for its dtype, of which no code is generated here
+        else:  # it passes over nodes of dtypes that it generates no code for, E8M0 among them
             self._fire(p)
 
     def _fire(self, p: Plan | None) -> None:

@@ -47,7 +47,7 @@ class SitePattern(PatternExpr):
 
 class Entries:
     """At which node of a site Inductor is asked for it: one of an op that is rare, since it looks at every node of that
-    op. Inductor's matcher passes over nodes of dtypes that it generates no code for, E8M0 among them.
+    op.
     """
 
     def __init__(self, graph: Graph):
@@ -56,13 +56,7 @@ class Entries:
 
     def of(self, anchor: Node, dying: Iterable[Node]) -> Node:
         """The entry of a site: its anchor, or a node that dies with it."""
-        nodes = {anchor, *dying}
-        while nodes:
-            rarest = min(nodes, key=lambda n: (self._count(n.target), n))
-            if not passed_over(rarest):
-                return rarest
-            nodes.remove(rarest)
-        return anchor
+        return min({anchor, *dying}, key=lambda n: (self._count(n.target), n))
 
     def _count(self, target: Any) -> int:
         if target not in self.counts:
