@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -478,3 +479,53 @@ def test_the_release_is_that_of_the_package_of_the_file(tmp_path: Path, monkeypa
     assert owners.release("proofowned.proof_edited") is None
     assert owners.release("prooflib.quant") is None  # of this file
     owners._distributions.cache_clear()
+
+
+# ---- processes
+
+PACKAGE = """import torch
+@torch.library.custom_op("proofpackage::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+"""
+PROCESS = """
+import sys, torch, fxrewrite, proof_package
+from torch.fx.experimental.proxy_tensor import make_fx
+from fxrewrite.lowering import proofs
+if sys.argv[1] == "no prover":
+    proofs.prover = lambda: None
+graph = make_fx(lambda x: torch.neg(x) * 2, tracing_mode="fake")(torch.ones(2, 4))
+with fxrewrite.record() as log:
+    fxrewrite.rewrite(graph, ["twice.rw"], providers=["theirs"])
+print(dict(log.fired()))
+"""
+
+
+@pytest.mark.slow
+def test_a_second_process_does_not_prove_again(tmp_path: Path) -> None:
+    def fired(*args: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", PROCESS, *args], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    (tmp_path / "proof_package.py").write_text(PACKAGE)
+    (tmp_path / "twice.rw").write_text(
+        "fusion proof_twice(x: f32[*B, D]) = -x * 2.0\n  impl theirs  proofpackage.twice(-x)\n"
+    )
+    release(tmp_path, "1.0")
+    assert fired("no prover") == "{}"
+    assert fired("prover") == fired("no prover") == "{'proof_twice': 1}"
+    release(tmp_path, "1.1")
+    assert fired("no prover") == "{}"
+
+
+def release(folder: Path, version: str) -> None:
+    """Install `proof_package` in a folder, by a record of it."""
+    info = folder / "proof_package.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: proof_package\nVersion: {version}\n")
+    (info / "top_level.txt").write_text("proof_package")

@@ -119,8 +119,8 @@ class Listed:
 def listing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     found: dict[str, Any] = {}
     monkeypatch.setattr(registered, "listed", lambda group: found if group == registered.NATIVES else {})
-    registered.function.cache_clear()
-    monkeypatch.setattr(registered, "function", registered.function.__wrapped__)
+    registered._function.cache_clear()
+    monkeypatch.setattr(registered, "_function", registered._function.__wrapped__)
     return found
 
 

@@ -326,9 +326,9 @@ ASKED = {  # where a native is asked -> a text of rules that does, and the provi
 @pytest.fixture
 def broken_native(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registered, "listed", lambda group: {"mylib:f": Listed()})
-    registered.function.cache_clear()
+    registered._function.cache_clear()
     yield
-    registered.function.cache_clear()
+    registered._function.cache_clear()
 
 
 @pytest.mark.usefixtures("broken_native")

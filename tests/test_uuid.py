@@ -70,7 +70,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path.write_text(NATIVE)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(registered, "listed", lambda group: {"mylib:large": Listed(path)})
-        patched.setattr(registered, "function", registered.function.__wrapped__)
+        patched.setattr(registered, "_function", registered._function.__wrapped__)
         patched.setattr(graph_pass, "_engine_digest", lambda: "this engine")  # whoever edits it meanwhile
         yield path
 
