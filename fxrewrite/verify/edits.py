@@ -170,7 +170,7 @@ def _written_operands(site: Site) -> Iterator[Edit]:
     """An operand is written after its first reader, and after all of them."""
     for node in site.graph.nodes:
         val = node.meta.get("val")
-        if node.op != "placeholder" or not val.dtype.is_floating_point or val.element_size() == 1:
+        if not _is_operand(node, site) or not val.dtype.is_floating_point or val.element_size() == 1:
             continue
         readers = [u for u in site.graph.nodes if u in node.users and u.op == "call_function"]
         for when, reader in (("after its first reader", readers[:1]), ("after its last reader", readers[-1:])):
@@ -181,6 +181,12 @@ def _written_operands(site: Site) -> Iterator[Edit]:
 def written_after(node: Node, reader: Node, when: str = "") -> Edit:
     """A write to a value after one of its readers."""
     return Edit(f"{node} is written {when}", "right", partial(_write_after, node.name, reader.name))
+
+
+def _is_operand(node: Node, site: Site) -> bool:
+    """Is it an operand of the rule: an input, or what a clean-up rule is given for one (`sites.py`)?"""
+    before = node.op == "call_function" and site.origins.get(node.name) is None
+    return node.op == "placeholder" or (before and all(n.op == "placeholder" for n in node.all_input_nodes))
 
 
 # ---- users and outputs

@@ -85,6 +85,9 @@ def attempt(claim: Claim, given: Given) -> Trial:
         if claim.kind == "form":  # no graph holds what torch refuses
             raise NotThisCase(str(error)) from error
         raise Raises(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+    lacking = [name for name in reference.results if name not in written]
+    if lacking:
+        return Trial(given, reference, candidate, False, {lacking[0]: "no value is given for it"})
     r, c = reference.program, candidate.program
     if here and (r.steps, r.outputs) == (c.steps, c.outputs) and not any(s.opaque for s in r.steps):
         return Trial(given, reference, candidate, True)
