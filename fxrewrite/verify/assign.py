@@ -17,8 +17,8 @@ from typing import Any
 from attrs import define, evolve, field, frozen
 
 from fxrewrite.dsl import registered
-from fxrewrite.dsl.check.terms import calls_of, operands_of
-from fxrewrite.dsl.core import Dtype, OpDef
+from fxrewrite.dsl.check.terms import calls_of, operands_of, walk
+from fxrewrite.dsl.core import Apply, Dtype, OpDef
 from fxrewrite.dsl.evaluate import EvaluationError, case_holds
 from fxrewrite.dsl.scalars import UNKNOWN, sizes, value
 from fxrewrite.dsl.syntax import Span
@@ -102,6 +102,13 @@ class Space:
             ((relation, _),) = search.blamed.most_common(1)
             raise Starved(relation.condition, relation.span)
         return found
+
+
+def _however_laid(claim: Claim) -> Claim:
+    """The claim without guards on layouts, which are chosen later."""
+    case = claim.candidate
+    guards = tuple(g for g in case.guards if not any(isinstance(x, Apply) and x.op == "contiguous" for x in walk(g)))
+    return claim if len(guards) == len(case.guards) else evolve(claim, candidate=evolve(case, guards=guards))
 
 
 def _refs(claim: Claim) -> list[bool]:
@@ -218,7 +225,7 @@ class _Search:
 
     def has_value(self, chosen: Assignment) -> bool:
         """A `ref`, a collective along an axis: no condition says all that they want of operands, so they are asked."""
-        claim = self.space.claim
+        claim = _however_laid(self.space.claim)
         if not self.space.is_tried:
             return True
         try:
@@ -269,7 +276,7 @@ class _Search:
         pairs = [(a, b) for a in (1, *sizes) for b in (1, *sizes)]
         if variable.name in self.space.whole:
             beside = [(*s[:-1], 1) for s in chosen.stars.values() if s]
-            return [*WHOLE, *((WHOLE[0][0], n) for n in sizes), *beside], pairs
+            return [*WHOLE, (1,), *((WHOLE[0][0], n) for n in sizes), *beside], pairs
         return [(1,), *chosen.stars.values()], [*found, *pairs]
 
     def relation(self, chosen: Assignment) -> Relation | None:

@@ -76,7 +76,7 @@ def shaped(claim: Claim, chosen: Assignment, layouts: Callable[[], str] = lambda
     bounds = bounds_of(claim.program, op, terms, env) if any(map(_is_integer, op.operands)) else {}
     made: list[Any] = []
     sampled = samples_of(claim.program, op)
-    dense = _contiguous((*op.requires, *claim.candidate.guards))
+    laid = _wanted_layouts((*op.requires, *claim.candidate.guards))
     facts = _facts((*op.requires, *claim.candidate.guards))
     for o in op.operands:
         if o.name in chosen.absent or o.kind == "str":
@@ -84,7 +84,7 @@ def shaped(claim: Claim, chosen: Assignment, layouts: Callable[[], str] = lambda
         elif o.star:
             made.append([_spec(o, element(o, i, env), layouts(), bounds) for i in range(chosen.length)])
         else:
-            layout = "contiguous" if o.name in dense else layouts()
+            layout = laid.get(o.name) or layouts()
             spec = _spec(o, chosen.types.get(o.name) or env.typed(o.type), layout, bounds)
             made.append(evolve(spec, fact=facts.get(o.name), sample=sampled.get(o.name)))
     defaults = {a.name: a.default for a in op.attributes}
@@ -95,10 +95,10 @@ def _is_integer(info: OperandInfo) -> bool:
     return isinstance(info.type.dtype, Dtype) and info.type.dtype.name in INDICES
 
 
-def _contiguous(conditions: tuple[Any, ...]) -> set[str]:
-    """The operands that conditions want contiguous."""
-    asked = [x for x in walk(conditions) if isinstance(x, Apply) and x.op == "contiguous"]
-    return {o.name for o in operands_of(tuple(asked))}
+def _wanted_layouts(conditions: tuple[Any, ...]) -> dict[str, str]:
+    """The layouts that conditions want: `contiguous(x)`, and column-major for `contiguous(permute(x, ...))`."""
+    asked = [x.args[0] for x in walk(conditions) if isinstance(x, Apply) and x.op == "contiguous"]
+    return {o.name: "contiguous" if x is o else "transposed" for x in asked for o in operands_of((x,))}
 
 
 def _facts(conditions: tuple[Any, ...]) -> dict[str, str]:
