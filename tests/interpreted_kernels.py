@@ -121,6 +121,36 @@ def outcomes(suite: str, program: Program, names: list[str]) -> dict[str, Any]:
     return found
 
 
+def ops(program: Program) -> dict[str, Any]:
+    """The registered ops on a CPU: what `opcheck` says, and whether results are those of the definition's op."""
+    from fxrewrite.lowering import generated, library
+
+    x, s = torch.randn(2, 3, 256).bfloat16(), torch.tensor([0.02])
+    rows, w = torch.randn(5, 256).bfloat16(), torch.randn(256).bfloat16()
+    pairs = [(generated.op_for(program, n), library.op_for(program, n)) for n in ("silu_and_mul_fp8_static", "silu")]
+    group = {"eps": 1e-6, "G": 128, "L": "tma", "ue8m0": True, "qeps": 1e-10, "smin": 0.0, "qt": torch.float8_e4m3fn}
+    each = {"eps": 1e-6, "recip": False, "qt": torch.float8_e4m3fn}
+    by_group = [f.op_for(program, "add_rms_norm_fp8_group")(rows, rows, w, **group) for f in (generated, library)]
+    lists = [
+        f.op_for(program, "add_rms_norm_fp8_static_each")(rows, rows, w, [s, s], **each) for f in (generated, library)
+    ]
+    torch.library.opcheck(generated.op_for(program, "silu"), (rows.requires_grad_(),))
+    torch.library.opcheck(generated.op_for(program, "quant_fp8"), (rows.detach(),))
+    try:
+        generated.op_for(program, "silu_mul")(x, x[:1])
+        differ = ""
+    except Exception as error:  # noqa: BLE001  what it says is looked at
+        differ = "leading axes" if "leading axes" in str(error) else str(error)
+    flat = [*by_group, *([*found[0], found[1]] for found in lists)]
+    return {
+        "opcheck": True,
+        "equal": bool(torch.equal(bits(pairs[0][0](x, s)), bits(pairs[0][1](x, s))))
+        and all(torch.equal(bits(a), bits(b)) for one, other in (flat[:2], flat[2:]) for a, b in zip(one, other)),
+        "layouts": [r.stride() for r in by_group[0]] == [r.stride() for r in by_group[1]],
+        "differ": differ,
+    }
+
+
 def main(suites: list[str]) -> None:
     warnings.simplefilter("ignore")  # numpy tells of each NaN
     program = packs.load(PACKS)
@@ -128,6 +158,8 @@ def main(suites: list[str]) -> None:
     found: dict[str, Any] = {s: outcomes(s, program, names) for s in suites if s in SUITES}
     if "casts" in suites:
         found["casts"] = casts()
+    if "ops" in suites:
+        found["ops"] = ops(program)
     print(json.dumps({"names": names, **found}))
 
 

@@ -96,7 +96,7 @@ def test_the_fusions_of_both_packs(program: Program) -> None:
     ("name", "reason"),
     [
         ("silu_mul_fp8_tensor", "amax over more than the columns of a row or group (patterns/vocab/quant.rw:"),
-        ("silu_mul_nvfp4", "round_e2m1 is not row-wise arithmetic (patterns/vocab/quant.rw:"),
+        ("silu_mul_nvfp4", "round_e2m1: 4-bit codes are not generated yet (patterns/vocab/quant.rw:"),
         ("silu_mul_mxfp8", "a cast to e8m0fnu (patterns/vocab/quant.rw:"),
     ],
 )
@@ -245,3 +245,41 @@ def test_results_lie_in_their_layouts(program: Program) -> None:
             codes, scales = launcher.results(tokens, torch.device("cpu"))
             assert codes.shape == (tokens, 512) and scales.shape == (tokens, 4)
             assert scales.stride() == strides((tokens, 4), layout)
+
+
+# ---- the command
+
+
+def test_the_command_prints_source_and_schedule() -> None:
+    from click.testing import CliRunner
+
+    from fxrewrite.cli import cli
+
+    ran = CliRunner().invoke(cli, ["kernel", "rms_norm_fp8", "--width", "8192", "--tokens", "16", "--set", "late=true"])
+    assert ran.exit_code == 0, ran.output
+    assert ran.output.startswith("# rms_norm_fp8, 8192 columns, 16 tokens: class norm1, kind row, block 8192")
+    compile(ran.output, "kernel", "exec")
+    ran = CliRunner().invoke(cli, ["kernel", "quant_mxfp4"])
+    assert ran.exit_code == 1 and "no kernel for quant_mxfp4: a cast to e8m0fnu (patterns/vocab/quant.rw:" in ran.output
+    ran = CliRunner().invoke(cli, ["kernel", "rms_norm", "--set", "esp=1"])
+    assert ran.exit_code == 2 and "esp" in ran.output and "eps" in ran.output
+
+
+def test_signatures_are_schemas(program: Program) -> None:
+    """What `triton_op` infers from a signature is the schema of the op; it takes sizes that are symbols, too."""
+    from torch._library.infer_schema import infer_schema
+
+    from fxrewrite.lowering.schema import schema, signature
+
+    for op in program.ops.values():
+
+        def call(*args: Any) -> Any: ...
+
+        call.__signature__ = signature(op)  # pyright: ignore[reportFunctionMemberAccess]
+        inferred = torch._C.parse_schema("x::y" + infer_schema(call, mutates_args={}))
+        assert str(inferred).replace("SymInt", "int") == str(torch._C.parse_schema("x::y" + schema(op, False)))
+
+
+def test_opaque_op_in_the_interpreter() -> None:
+    """The registered op: opcheck, leading axes, lists of results, layouts. In a process where Triton interprets."""
+    assert interpreted("ops")["ops"] == {"opcheck": True, "equal": True, "layouts": True, "differ": "leading axes"}

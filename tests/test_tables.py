@@ -11,7 +11,7 @@ from torch.fx import Graph, Node
 
 from fxrewrite.dsl.check.builtins import BUILTINS
 from fxrewrite.dsl.core import PRIMITIVES, UNARY
-from fxrewrite.lowering import eager
+from fxrewrite.lowering import codegen, eager
 from fxrewrite.lowering.editor import Editor
 from fxrewrite.patterns.dialect import read_node
 from fxrewrite.patterns.values import Table, Value
@@ -42,6 +42,8 @@ def test_tables_have_every_primitive_and_nothing_else() -> None:
     assert not set(WRITERS) & set(NOT_WRITTEN)
     assert all(NOT_WRITTEN.values())
     assert {b.prim for b in BUILTINS.values()} >= set(PRIMITIVES)
+    assert set(codegen.PRIMITIVES) | set(codegen.NOT_GENERATED) == set(PRIMITIVES)
+    assert not set(codegen.PRIMITIVES) & set(codegen.NOT_GENERATED) and all(codegen.NOT_GENERATED.values())
     assert set(READ_AS) | set(NOT_READ) <= set(PRIMITIVES)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fxrewrite.cli.exits import FINDINGS
-from fxrewrite.cli.options import Misuse, json_option, load_rules, print_json, settings
+from fxrewrite.cli.options import LISTED, Misuse, json_option, load_rules, print_json
 from fxrewrite.dsl.check.problem import closest
 
 DTYPES = ("bf16", "f16")
@@ -42,40 +42,53 @@ def _value(text: str) -> Any:
 @click.option(
     "--width", type=click.IntRange(1), default=4096, show_default=True, help="Columns of a row of the result."
 )
-@click.option(
-    "--rows", type=click.IntRange(1), default=1024, show_default=True, help="Tokens: they choose the schedule."
-)
+@click.option("--tokens", type=click.IntRange(1), default=1024, show_default=True, help="They choose the schedule.")
 @click.option(
     "--dtype", type=click.Choice(DTYPES), default="bf16", show_default=True, help="Of activations and weights."
 )
 @click.option(
     "--set", "attributes", multiple=True, callback=_attribute, help="An attribute: eps=1e-5, G=64, wide=true."
 )
-@settings
+@click.option("--packs", multiple=True, callback=LISTED, help="Packs and .rw files that declare the op.")
 @json_option
 def command(
-    name: str, width: int, rows: int, dtype: str, attributes: dict[str, Any], config: Any, as_json: bool
+    name: str,
+    width: int,
+    tokens: int,
+    dtype: str,
+    attributes: dict[str, Any],
+    packs: tuple[str, ...] | None,
+    as_json: bool,
 ) -> None:
     """Print the Triton source that is generated for the op or fusion NAME, and its schedule.
 
     It needs neither a GPU nor Triton. Where the definition is no row-wise program, it says which part, and ends with 1.
     """
-    program = load_rules(config, as_json)
+    from fxrewrite.lowering.config import make_config
+
+    program = load_rules(make_config(packs), as_json)
     if name not in program.ops:
         raise Misuse(f"no op is called {name!r}", closest(name, program.ops) or "`fxrewrite packs` lists them")
-    found = generate(program, name, width, rows, dtype, attributes)
+    found = generate(program, name, width, tokens, dtype, attributes)
     if as_json:
         print_json(found)
     elif "reason" in found:
         click.echo(f"no kernel for {name}: {found['reason']}", err=True)
     else:
-        click.echo(f"# {name}, {width} columns, {rows} tokens: {found['class']}, {found['schedule']}")
+        click.echo(f"# {name}, {width} columns, {tokens} tokens: class {found['class']}, {_schedule(found)}")
         click.echo(found["source"], nl=False)
     if "reason" in found:
         sys.exit(FINDINGS)
 
 
-def generate(program: Any, name: str, width: int, rows: int, dtype: str, attributes: dict[str, Any]) -> dict[str, Any]:
+def _schedule(found: dict[str, Any]) -> str:
+    """A schedule in words."""
+    return ", ".join(f"{name} {value}" for name, value in found["schedule"].items() if value)
+
+
+def generate(
+    program: Any, name: str, width: int, tokens: int, dtype: str, attributes: dict[str, Any]
+) -> dict[str, Any]:
     """The kernel as JSON: source, schedule, class; or the reason why there is none."""
     from attrs import asdict
     from fxrewrite_kernels.emit import DEVICE, emit
@@ -97,9 +110,9 @@ def generate(program: Any, name: str, width: int, rows: int, dtype: str, attribu
         definition = lower(program, name, operands, required(op, {"eps": 1e-6, "G": 128} | attributes)).definition
     except EvaluationError as error:
         return {"op": name, "reason": str(error)}
-    schedule = choose(definition, rows)
+    schedule = choose(definition, tokens)
     source = emit(definition, schedule, DEVICE)
     return {
-        "op": name, "width": width, "tokens": rows, "class": class_of(definition), "schedule": asdict(schedule),
+        "op": name, "width": width, "tokens": tokens, "class": class_of(definition), "schedule": asdict(schedule),
         "source": source.text, "kernel": source.name,
     }  # fmt: skip

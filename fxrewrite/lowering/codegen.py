@@ -168,7 +168,7 @@ class Kernel(Algebra):
         """A primitive as nodes."""
         step = PRIMITIVES.get(op)
         if step is None:
-            raise NotExpressible(f"{op} is not row-wise arithmetic", term.span)
+            raise NotExpressible(f"{op}: {NOT_GENERATED[op]}", term.span)
         return step(self, op, list(args), list(params), term.span)
 
     def dtype(self, value: Any) -> str | None:

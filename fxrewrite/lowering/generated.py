@@ -62,6 +62,8 @@ def unavailable(device: str) -> str | None:
         return None
     if device not in DEVICES:
         return f"kernels are generated for {', '.join(DEVICES)}, not for {device}"
+    if not torch.cuda.is_available():
+        return "there is no GPU here"
     if torch.version.hip is not None:
         return "no kernel is generated for ROCm yet"
     major, minor = torch.cuda.get_device_capability()
@@ -144,6 +146,19 @@ def op_for(program: Program, name: str, visible: bool = False) -> OpOverload:
             (_register_visible if visible else _register_opaque)(registered, Generated(program, program.ops[name]))
             known.add(registered)
     return getattr(getattr(torch.ops, VISIBLE if visible else OPAQUE), registered).default
+
+
+def register(program: Program) -> None:
+    """Register the opaque op of all that can be generated here: code from a cache names it before any pass runs."""
+    if unavailable(DEVICES[0]) is None:
+        for name, op in program.ops.items():
+            if in_general(program, op, DEVICES[0]) is None:
+                op_for(program, name)
+
+
+def state() -> str:
+    """What kernels are generated for here, or why none are: equal states emit the same ops."""
+    return unavailable(DEVICES[0]) or f"sm_{torch.cuda.get_device_capability()}"
 
 
 @define
@@ -271,4 +286,16 @@ def flat(x: Tensor) -> Tensor:
     return x if x.ndim <= 2 else x.reshape(-1, x.shape[-1])
 
 
-__all__ = ["Generated", "flat", "given", "in_general", "op_for", "required", "typical", "unavailable", "why_not"]
+__all__ = [
+    "Generated",
+    "flat",
+    "given",
+    "in_general",
+    "op_for",
+    "register",
+    "required",
+    "state",
+    "typical",
+    "unavailable",
+    "why_not",
+]

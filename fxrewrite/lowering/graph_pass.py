@@ -20,7 +20,7 @@ import fxrewrite
 from fxrewrite.dsl import digest, registered
 from fxrewrite.dsl.core import Program, Result
 from fxrewrite.dsl.deep import deep_terms
-from fxrewrite.lowering import library
+from fxrewrite.lowering import generated, library
 from fxrewrite.lowering.config import Config
 from fxrewrite.lowering.engine import Engine, Run
 from fxrewrite.lowering.off import off_events
@@ -50,6 +50,8 @@ class RewritePass(CustomGraphPass):
                 for t in rule.right:
                     if isinstance(t, Result):
                         library.op_for(program, t.call.op)
+        if "generated" in config.providers:
+            generated.register(program)
 
     def __call__(self, graph: Graph) -> None:
         """Rewrite `graph` in place. An error stops it, with a line in the log; strict mode raises it."""
@@ -87,7 +89,8 @@ class RewritePass(CustomGraphPass):
     def state(self) -> str:
         """The same, by whom it may be asked without any compilation."""
         off = sorted((o.name, o.detail) for o in self.off())
-        kernels = registered_kernels() if "kernel" in self.engine.config.providers else []
+        names = self.engine.config.providers
+        kernels = [*(registered_kernels() if "kernel" in names else []), "generated" in names and generated.state()]
         with deep_terms():
             proofs = self.engine.providers.proof_state()
             return hashlib.sha256(repr((self._uuid, kernels, off, groups_of_torch(), proofs)).encode()).hexdigest()

@@ -37,7 +37,7 @@ def emit(definition: Definition, schedule: Schedule, target: Target, facts: Anal
     name = kernel_name(definition)
     head = f'@triton.jit(do_not_specialize=["T"])\ndef {name}({", ".join(parameters(definition))}):\n'
     body = "\n".join(values.lines) + "\n"
-    return Source(f"{prelude.text(values.helpers, target.interpreted)}\n\n{head}{body}", name)
+    return Source(f"{prelude.text(values.helpers, target.interpreted).rstrip()}\n\n\n{head}{body}", name)
 
 
 def parameters(definition: Definition) -> list[str]:
