@@ -1,7 +1,8 @@
 """Bind custom ops of your own to shipped fusions: the rules find the sites, your kernels compute them.
 
 The ops are ordinary `torch.library` ops; `bind_your_op.rw` says which fusion each serves, and when. `providers=["mine",
-"op"]` tries ours first. Here they are written in torch; a CUDA or Triton kernel is bound in the same way.
+"op"]` tries ours first. Here they are written in torch; a CUDA or Triton kernel is bound in the same way. Each is
+proved to be its fusion when it is first met (docs/verify.md).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ FP8 = torch.float8_e4m3fn
 @torch.library.custom_op("my_engine::rms_quant", mutates_args=())
 def rms_quant(x: Tensor, w: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Rows lowp[..., D], weight lowp[D] -> codes e4m3[..., D], scales f32[..., 1]."""
-    return quantize(normalize(x, w, eps))
+    return quantize(normalize(x, w, eps), divisor(x))
 
 
 @rms_quant.register_fake
@@ -35,7 +36,7 @@ def _(x: Tensor, w: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 def add_rms_quant(codes: Tensor, scales: Tensor, x: Tensor, residual: Tensor, w: Tensor, *, eps: float) -> None:
     """Add x to the residual in place, then fill codes and scales with its norm, quantized."""
     residual += x
-    for buffer, value in zip((codes, scales), quantize(normalize(residual, w, eps))):
+    for buffer, value in zip((codes, scales), quantize(normalize(residual, w, eps), divisor(x))):
         buffer.copy_(value)
 
 
@@ -45,9 +46,14 @@ def normalize(x: Tensor, w: Tensor, eps: float) -> Tensor:
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * w
 
 
-def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
+def divisor(x: Tensor) -> Tensor:
+    """448 as a tensor: on a GPU, torch divides by a number as a product with its reciprocal, which fails the proof."""
+    return torch.full((), 448.0, device=x.device)
+
+
+def quantize(x: Tensor, largest: Tensor | float = 448) -> tuple[Tensor, Tensor]:
     """One scale for each row."""
-    scale = (x.abs().amax(-1, keepdim=True).float() / 448).clamp(min=1e-12)
+    scale = (x.abs().amax(-1, keepdim=True).float() / largest).clamp(min=1e-12)
     return (x.float() / scale).clamp(-448, 448).to(FP8), scale
 
 
