@@ -62,7 +62,7 @@ def test_every_kernel_is_its_definition() -> None:
     """Three widths, 0 to 17 rows, three layouts: equal in every bit, or in all outputs of a row with its sum moved."""
     found = interpreted("sizes")
     assert set(found["names"]) >= GENERATED
-    assert len(found["sizes"]) == 12 * len(found["names"])
+    assert len(found["sizes"]) == 12 * len(GENERATED) + 6 * (len(found["names"]) - len(GENERATED))
     assert not faults(found["sizes"])
     assert sum(outcome[1] for outcome in found["sizes"].values()) <= 5  # rows that only a moved sum explains
 
@@ -71,7 +71,7 @@ def test_every_kernel_is_its_definition() -> None:
 def test_attributes_schedules_hostile_rows_and_casts() -> None:
     """The casts that the interpreter does by hand: every code of E4M3, every midpoint and its neighbours."""
     found = interpreted("variants", "schedules", "hostile", "casts")
-    assert all(len(found[suite]) > 40 for suite in ("variants", "schedules", "hostile"))
+    assert all(len(found[suite]) >= len(GENERATED) for suite in ("variants", "schedules", "hostile"))
     assert not faults(found["variants"])
     assert not faults(found["schedules"])
     assert not faults(found["hostile"])
