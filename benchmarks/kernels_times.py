@@ -53,13 +53,15 @@ SHAPED = (
 )
 
 
-def times(out: Path) -> int:
+def times(out: Path, seconds: float = TIME_SECONDS) -> int:
     """The grid; what does not fit into the time is left out, and said so."""
     start = time.time()
     cells = [(n, d, t) for t in (8192, 1024, 128, 16) for d in (4096, 8192, 16384) for n in MAIN]
     cells += [(n, d, t) for t in (8192, 1024, 16) for d in (4096, 8192) for n in OTHERS]
     with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
-        compiled = list(pool.map(compile_cell, [c for c in cells if by_inductor(*c)]))
+        compiled = list(
+            pool.map(compile_cell, [c for c in cells if by_inductor(*c)] if seconds >= TIME_SECONDS else [])
+        )
     print(
         f"compiled {len(compiled)} by Inductor in {time.time() - start:.0f} s",
         [c for c in compiled if c][:3],
@@ -68,11 +70,11 @@ def times(out: Path) -> int:
     rows: list[dict[str, Any]] = []
     left = 0
     for cell in cells:
-        if time.time() - start > TIME_SECONDS:
+        if time.time() - start > seconds:
             left += 1
             continue
         try:
-            rows.append(measured(*cell))
+            rows.append(measured(*cell, beside=by_inductor(*cell) and seconds >= TIME_SECONDS))
             print(line(rows[-1]), flush=True)
         except Exception as error:  # noqa: BLE001  the other cells are measured all the same
             print("ERROR", cell, type(error).__name__, str(error)[:300], flush=True)
@@ -109,8 +111,8 @@ def inductor(name: str, args: Sequence[Any]) -> Callable[..., Any]:
     return torch.compile(graph, dynamic=False)
 
 
-def measured(name: str, width: int, tokens: int) -> dict[str, Any]:
-    """Microseconds of each contender in one cell."""
+def measured(name: str, width: int, tokens: int, beside: bool) -> dict[str, Any]:
+    """Microseconds of each contender in one cell. `beside`: Inductor's code, too."""
     low = lowered(name, width)
     definition = low.definition
     size = traffic(definition, tokens)
@@ -130,7 +132,7 @@ def measured(name: str, width: int, tokens: int) -> dict[str, Any]:
         if s.block <= width
     )
     row["pair"] = replayed(pair(name, operands, tokens, device))
-    if by_inductor(name, width, tokens):
+    if beside:
         code = inductor(name, operands[0])
         code(*operands[0])
         row["inductor"] = replayed([lambda o=o: code(*o) for o in operands])

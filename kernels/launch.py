@@ -73,15 +73,18 @@ class Launcher:
         if kernel is None:
             kernel = self._kernels[chosen] = load(self.source(chosen))
         run = kernel if wrap is None else wrap(kernel)
-        run[chosen.grid(self.definition, tokens)](*self._arguments(inputs, results, tokens), num_warps=chosen.warps)
+        arguments = self._arguments(inputs, results, tokens, traced=wrap is not None)
+        run[chosen.grid(self.definition, tokens)](*arguments, num_warps=chosen.warps)
 
     def tokens(self, inputs: Sequence[torch.Tensor]) -> Any:
         """The number of rows."""
         return next(x.shape[0] for i, x in zip(self.definition.inputs, inputs, strict=True) if i.kind == "rows")
 
-    def _arguments(self, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor], tokens: Any) -> list[Any]:
+    def _arguments(
+        self, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor], tokens: Any, traced: bool = False
+    ) -> list[Any]:
         rows = [i.kind == "rows" for i in self.definition.inputs]
-        read = [self._readable(i.name, x) for i, x in zip(self.definition.inputs, inputs, strict=True)]
+        read = [self._readable(i.name, x, traced) for i, x in zip(self.definition.inputs, inputs, strict=True)]
         written = list(results)
         if self.target.interpreted:  # its FP8 is made by hand, as bytes
             written = [x.view(torch.uint8) if x.dtype is torch.float8_e4m3fn else x for x in written]
@@ -98,11 +101,12 @@ class Launcher:
             tokens,
         ]
 
-    def _readable(self, name: str, x: torch.Tensor) -> torch.Tensor:
+    def _readable(self, name: str, x: torch.Tensor, traced: bool) -> torch.Tensor:
         """A tensor as the kernel reads it: columns side by side; pairs of columns as words, which lie evenly."""
         if x.ndim and x.stride(-1) != 1 and x.shape[-1] != 1:
             return x.contiguous()
-        if name in self._paired and (x.stride(0) % 2 or x.data_ptr() % 4):
+        uneven = name in self._paired and (x.stride(0) % 2 or (x.storage_offset() % 2 if traced else x.data_ptr() % 4))
+        if uneven:
             return x.clone(memory_format=torch.contiguous_format)
         return x
 
@@ -142,7 +146,7 @@ def _module(text: str) -> Any:
     digest = hashlib.sha256(text.encode()).hexdigest()[:24]
     path = folder() / f"{digest}.py"
     if _read(path) != text:
-        _write(path, text)
+        write(path, text)
     name = f"fxrewrite_generated_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -165,7 +169,7 @@ def _read(path: Path) -> str | None:
     return None
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     """Write a file: a reader sees all of it, or none."""
     part = path.with_suffix(f".{os.getpid()}")
     part.write_text(text)
@@ -185,4 +189,4 @@ def folder() -> Path:
     return folder
 
 
-__all__ = ["DTYPES", "Launcher", "empty", "folder", "load"]
+__all__ = ["DTYPES", "Launcher", "empty", "folder", "load", "write"]

@@ -15,7 +15,7 @@ import torch
 from fxrewrite_kernels.analyse import PROVABLE, Segment, segments
 from fxrewrite_kernels.emit import DEVICE, EXACT, Target, emit
 from fxrewrite_kernels.ir import Builder, Definition, Input, Node, Output, define_kernel
-from fxrewrite_kernels.launch import Launcher, folder
+from fxrewrite_kernels.launch import Launcher, folder, write
 from fxrewrite_kernels.schedule import Schedule
 
 VALUES = 1 << 16
@@ -61,9 +61,7 @@ def _tried(exact: str, fast: str, function: Definition, device: torch.device) ->
     except (OSError, ValueError, KeyError, TypeError):
         pass
     differ = differing(function, device)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps({"equal": differ == 0, "differ": differ, "machine": _machine(device.index or 0)}))
-    part.replace(path)
+    write(path, json.dumps({"equal": differ == 0, "differ": differ, "machine": _machine(device.index or 0)}))
     return differ == 0
 
 

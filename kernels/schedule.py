@@ -68,7 +68,7 @@ def choose(definition: Definition, tokens: int) -> Schedule:
     if found is not None and found.block >= definition.group:
         return found
     if has_row_reduction(definition):
-        return _by_rows(definition, width, tokens)
+        return _by_rows(width, tokens)
     return _by_tiles(definition, width, tokens)
 
 
@@ -80,7 +80,7 @@ def _by_tiles(definition: Definition, width: int, tokens: int) -> Schedule:
     return Schedule("tile", block, max(1, min(warps, block // (ELEMENTS * THREADS // 2))))
 
 
-def _by_rows(definition: Definition, width: int, tokens: int) -> Schedule:
+def _by_rows(width: int, tokens: int) -> Schedule:
     many = bucket(tokens) == len(BUCKETS)
     if width > HELD:
         return Schedule("loop", 2048, 8) if many else Schedule("loop", 4096, 16)

@@ -283,3 +283,21 @@ def test_signatures_are_schemas(program: Program) -> None:
 def test_opaque_op_in_the_interpreter() -> None:
     """The registered op: opcheck, leading axes, lists of results, layouts. In a process where Triton interprets."""
     assert interpreted("ops")["ops"] == {"opcheck": True, "equal": True, "layouts": True, "differ": "leading axes"}
+
+
+def test_the_visible_op_is_traced_with_free_tokens(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake call with sizes that are symbols: the width becomes a number, tokens only fall into a bucket."""
+    import fxrewrite_kernels.prove
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    from fxrewrite.lowering.generated import op_for
+
+    monkeypatch.setattr(fxrewrite_kernels.prove, "target_for", lambda definition, device: DEVICE)
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    x, w = (mode.from_tensor(torch.empty(s, dtype=torch.bfloat16), static_shapes=False) for s in ((16, 4096), (4096,)))
+    with mode:
+        y = op_for(program, "rms_norm", visible=True)(x, w, 1e-6)
+    assert isinstance(y.shape[0], torch.SymInt) and y.shape[1] == 4096
+    guards = {str(g.expr) for g in mode.shape_env.guards if "4096" not in str(g.expr)}
+    assert len(guards) == 1 and guards.pop().endswith("<= 16")

@@ -75,15 +75,18 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def given(value: Any) -> Any:
-    """What the generator needs to know of an operand: its dtype and sizes, all leading axes as one."""
+def given(value: Any, specialized: bool = False) -> Any:
+    """What the generator needs to know of an operand: its dtype and sizes, all leading axes as one. `specialized`: a
+    width that is a symbol becomes a number, which a graph that is being traced then depends on."""
     if isinstance(value, list | tuple):
-        return [given(v) for v in value]
+        return [given(v, specialized) for v in value]
     if value is None:
         return None
     if not isinstance(value, Tensor):
         raise NotExpressible(f"the operand {value!r} is no tensor")
     shape = tuple(value.shape)
+    if specialized:
+        shape = (*shape[:-1], *map(int, shape[-1:]))
     if shape and not isinstance(shape[-1], int):
         raise NotExpressible(f"the width {shape[-1]} is not known when the graph is compiled")
     return Given(NAMES.get(value.dtype, str(value.dtype)), shape if len(shape) < 2 else (ROWS, shape[-1]))
@@ -221,14 +224,14 @@ class Generated:
         if found is None:
             operands, attributes = library.split_arguments(self.op, args)
             core = {n: to_core(v) for n, v in attributes.items()}
-            lowered = lower(self.program, self.op.name, [given(o) for o in operands], core)
+            lowered = lower(self.program, self.op.name, [given(o, specialized=True) for o in operands], core)
             found = self._plans[key] = _Plan(lowered, _launcher(lowered.definition, args))
         return found
 
 
 def _key(a: Any) -> Any:
     if isinstance(a, Tensor):
-        return a.dtype, a.ndim > 1, a.shape[-1] if a.ndim else 1
+        return a.dtype, a.ndim > 1, int(a.shape[-1]) if a.ndim else 1
     return tuple([_key(x) for x in a]) if isinstance(a, list | tuple) else a
 
 

@@ -48,7 +48,7 @@ class Kernels(Torch):
         generated for these."""
         values = [DTYPES[v.name] if isinstance(v, Dtype) else v for v in attributes.values()]
         made = self._kernel(op, operands, dict(zip(attributes, values)))(*operands, *values)
-        return made if isinstance(made, tuple | list) else (made,)
+        return made if len(op.results) > 1 else (made,)  # one result may be a list
 
     def _kernel(self, op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         if self.kind == "kernel":

@@ -15,7 +15,7 @@ AGAIN, LAST = ', eviction_policy="evict_last"', ', eviction_policy="evict_first"
 
 def write_loop(values: Values) -> None:
     """The body of a kernel of the kind `loop`."""
-    values.begin_rows("tl.program_id(0)")
+    values.begin_rows()
     for n in values.definition.nodes:
         if n.axis == ONE and values.facts.level[n.number] == 0:
             values.define(n)

@@ -45,14 +45,14 @@ class Tiles:
         columns = [block // group, group] if group else [block]
         return [self.schedule.rows, *columns] if self.schedule.rows > 1 else columns
 
-    def begin_rows(self, program: str) -> None:
+    def begin_rows(self) -> None:
         """Name the rows of a program, in 64 bits: a tensor may have more than 2^31 elements."""
         rows = self.schedule.rows
         if rows == 1:
-            self.line(f"row = {program}.to(tl.int64)")
+            self.line("row = tl.program_id(0).to(tl.int64)")
             return
         index = ":, None, None" if self.definition.group else ":, None"
-        self.line(f"row = ({program}.to(tl.int64) * {rows} + tl.arange(0, {rows}))[{index}]")
+        self.line(f"row = (tl.program_id(0).to(tl.int64) * {rows} + tl.arange(0, {rows}))[{index}]")
         self.line("rm = row < T")
 
     def begin_tile(self, first: int | str) -> None:

@@ -194,9 +194,8 @@ class Values(Tiles):
         """A quotient in a function of one value, all of whose values were tried."""
         if by.op == "add" and by.args[0].op == "exp" and by.args[1].op == "const" and by.args[1].attr[0] == 1.0:
             quarter = number(0.25 * x.attr[0]) if x.op == "const" else f"({args[0]} * 0.25)"
-            below = (
-                f"tl.fma({self.value(by.args[0])}, 0.25, 0.25)"  # e + 1 may be 3e38: a quarter of it has a reciprocal
-            )
+            # e + 1 may be 3e38: a quarter of it has a reciprocal
+            below = f"tl.fma({self.value(by.args[0])}, 0.25, 0.25)"
             return f"{quarter} * {self.call('_rcp', below)}"
         return f"{args[0]} / {args[1]}"
 

@@ -14,7 +14,7 @@ def write_whole(values: Values) -> None:
     count = -(-width // schedule.block) if schedule.kind == "row" else 1
     values.tiles = [""] if count == 1 else [f"_{k}" for k in range(count)]
     if not schedule.per_sm:
-        values.begin_rows("tl.program_id(0)")
+        values.begin_rows()
     for k, tile in enumerate(values.tiles):
         values.tile = tile
         values.begin_tile(k * schedule.block if schedule.kind == "row" else f"tl.program_id(1) * {schedule.block}")
