@@ -20,6 +20,8 @@ from fxrewrite.verify.sites import AS_DEFINED, Before, Site, Subject, fact, usua
 from fxrewrite.verify.variants import Variant
 from fxrewrite.verify.written import NoGraph
 
+GUESSES = 6  # choices of all flags together, where none alone leads outside
+
 
 def of_guards(subject: Subject) -> Iterator[Variant]:
     """For each condition: operands and attributes just outside of it, as near as there are any, and on its bound; and
@@ -27,7 +29,7 @@ def of_guards(subject: Subject) -> Iterator[Variant]:
     for guard in subject.rule.guards:
         yield Variant(f"outside of `{said(guard)}`", "stays", partial(_outside, subject, guard))
         for name, at in _bounds(subject, guard):
-            inside = partial(_inside, subject, guard, name, at)
+            inside = partial(_inside, subject, name, at)
             yield Variant(f"just inside of `{said(guard)}`: {name} = {at}", "fires", inside)
         for name, make in WITHOUT.items():
             asked = fact(guard, name)
@@ -87,7 +89,7 @@ def _bounds(subject: Subject, guard: Any) -> Iterator[tuple[str, Any]]:
             where[v.name] = have
 
 
-def _inside(subject: Subject, guard: Any, name: str, at: Any) -> Site:
+def _inside(subject: Subject, name: str, at: Any) -> Site:
     for rows in ((), (("rows", (2,)),), (("rows", (1,)),)):
         try:
             setting = subject.setting({**dict(rows), name: (at,)})
@@ -132,6 +134,6 @@ def _near(subject: Subject, space: Space, guard: Any) -> Iterator[Wanted]:
         elif v.kind in ("attribute", "present"):
             yield from ({v.name: (o,)} for o in v.values)
     flags = [v for v in space.variables if v.name in named and v.kind in ("attribute", "present")]
-    for _ in range(6):
-        random = Random(len(flags) + _)
+    for seed in range(len(flags), len(flags) + GUESSES):
+        random = Random(seed)
         yield {v.name: (random.choice(v.values),) for v in flags if v.values}

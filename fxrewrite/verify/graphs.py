@@ -214,11 +214,3 @@ def run(graph: Graph, inputs: Sequence[Any], constants: Mapping[str, Tensor] | N
                 args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value)  # type: ignore[misc]
                 values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
     return []
-
-
-def code(graph: Graph, constants: Mapping[str, Tensor] | None = None) -> str:
-    """The graph as Python."""
-    root = nn.Module()
-    for name, tensor in (constants or {}).items():
-        root.register_buffer(name, tensor)
-    return GraphModule(root, graph).code.strip()

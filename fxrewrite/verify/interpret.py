@@ -21,7 +21,6 @@ from fxrewrite.verify.rank_sums import in_order
 from fxrewrite.verify.sets import point
 from fxrewrite.verify.straight import Step, Straight, results, walk
 
-Original = Callable[..., Tensor]
 Change = Callable[..., Tensor]  # (original, *args, *params), where original(*args, *params) is what the step does
 
 

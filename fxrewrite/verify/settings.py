@@ -30,7 +30,7 @@ class Setting:
     @classmethod
     def of(cls, claim: Claim, assignment: Assignment) -> Setting:
         """Operands of the types of a choice: normal numbers, a row of zeros, a tiny and a huge one among them."""
-        given = filled(claim, shaped(claim, assignment), "normal", crc32(claim.name.encode()), 0)
+        given = filled(shaped(claim, assignment), "normal", crc32(claim.name.encode()), 0)
         return cls(assignment, tuple(map(_varied, given.operands)))
 
     def tensors(self) -> list[Tensor]:

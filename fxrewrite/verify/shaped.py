@@ -132,7 +132,7 @@ class Given:
     label: str
 
 
-def filled(claim: Claim, made: Shaped, kind: str, seed: int, number: int) -> Given:
+def filled(made: Shaped, kind: str, seed: int, number: int) -> Given:
     """`made` with values of a kind. `number` turns what goes with it: weights, scales, what the other operands hold."""
     fill = _Fill(kind, seed, number)
     operands = [fill(spec) for spec in made.operands]

@@ -88,7 +88,7 @@ def mixes_rows(claim: Claim) -> bool:
 def cases(claim: Claim, profile: Profile, seed: int) -> Iterator[Given]:
     """Inputs for a claim. Raises Starved where no operands satisfy what it requires."""
     for number, (cell, made) in enumerate(planned(claim, profile, seed)):
-        given = filled(claim, made, cell.kind, seed, number)
+        given = filled(made, cell.kind, seed, number)
         if cell.aims:
             given = aimed(claim, given, seed + number) or given
         yield given
@@ -210,11 +210,6 @@ class Acceptance:
     tried: int
     accepted: int
     refused: Mapping[str, int]
-
-    @property
-    def rate(self) -> float:
-        """The share that it is for; 1 of none."""
-        return self.accepted / self.tried if self.tried else 1.0
 
 
 def acceptance(claim: Claim, made: Iterable[Given]) -> Acceptance:
