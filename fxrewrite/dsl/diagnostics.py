@@ -84,6 +84,12 @@ def span_json(span: Span) -> dict[str, Any]:
     }
 
 
+def lines_of(span: Span | None, sources: Mapping[str, str]) -> list[str]:
+    """The source lines that `span` lies on; nothing where the text is not at hand."""
+    text = None if span is None else sources.get(span.file)
+    return [] if span is None or text is None else text.split("\n")[span.line - 1 : span.end_line]
+
+
 def underline(span: Span, sources: Mapping[str, str]) -> list[str]:
     """The source line of `span` and a line of carets under it; nothing where the text is not at hand."""
     text = sources.get(span.file, "").split("\n")

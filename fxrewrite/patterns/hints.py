@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fxrewrite.dsl.core import Apply, Call, Lit, Operand, Prim, Ref, Result, RuleDef, Wild, span_of
+from fxrewrite.dsl.diagnostics import lines_of
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.dsl.wording import said
 
@@ -46,8 +47,7 @@ def keep_hint(rule: RuleDef, term: Any, sources: Mapping[str, str]) -> str:
 
 def _lines(rule: RuleDef, sources: Mapping[str, str]) -> str:
     """The text of a rule."""
-    span = rule.span
-    return "" if span is None else "\n".join(sources.get(span.file, "").split("\n")[span.line - 1 : span.end_line])
+    return "\n".join(lines_of(rule.span, sources))
 
 
 def _bound(name: str, rule: RuleDef, sources: Mapping[str, str]) -> str:

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from attrs import frozen
 
+from fxrewrite.dsl.diagnostics import lines_of
+from fxrewrite.dsl.syntax import Span
 from fxrewrite.verify.case_json import with_tensors, without_tensors
 from fxrewrite.verify.device import CPU
 from fxrewrite.verify.equal import Failure
@@ -94,8 +96,6 @@ def script(failure: Failure, sources: dict[str, str], modules: Sequence[str] = (
     """The file of a counterexample. `modules` register the ops that it calls."""
     claim, trial = failure.claim, failure.trial
     reference, candidate = trial.reference.program, trial.candidate.program
-    span = claim.span
-    text = _lines(sources.get(span.file, ""), span.line, span.end_line) if span else ""
     on_device = "" if claim.device == CPU else ON_DEVICE.format(device=claim.device)
     shapes = [f"x{i}: {t.dtype} {tuple(t.shape)}" for i, t in enumerate(trial.reference.inputs)]
     meta = {
@@ -107,9 +107,9 @@ def script(failure: Failure, sources: dict[str, str], modules: Sequence[str] = (
     admitted = {n: (v.index, v.lo, v.hi) for n, v in trial.verdicts.items() if not v.ok and v.index is not None}
     return TEMPLATE.format(
         title=f"{claim.name}: {failure.reason}".replace('"""', "'''"),
-        text=(f"{span.file}:{span.line}\n{text}" if span else claim.name).replace("\\", "\\\\"),
+        text=(claim_text(claim.span, sources) or claim.name).replace("\\", "\\\\"),
         facts="\n".join([f"case: {trial.given.label}", *shapes, f"torch {torch.__version__}", ""]),
-        mark=MARK, meta=json.dumps(meta), helpers=_block(helpers((reference, candidate)) + on_device),
+        mark=MARK, meta=json.dumps(meta), helpers=block(helpers((reference, candidate)) + on_device),
         imports="".join(f"import {m}\n" for m in modules),
         candidate_call="on_device(candidate, inputs())" if on_device else "candidate(*inputs())",
         inputs="\n".join(f"        {tensor(t)}," for t in trial.reference.inputs),
@@ -120,11 +120,13 @@ def script(failure: Failure, sources: dict[str, str], modules: Sequence[str] = (
     )  # fmt: skip
 
 
-def _lines(text: str, first: int, last: int) -> str:
-    return "\n".join(text.splitlines()[first - 1 : last])
+def claim_text(span: Span | None, sources: Mapping[str, str]) -> str:
+    """What is claimed, with its place; nothing where that is not known."""
+    return "\n".join([f"{span.file}:{span.line}", *lines_of(span, sources)]) if span else ""
 
 
-def _block(text: str) -> str:
+def block(text: str) -> str:
+    """A part of a file, if there is any, with the lines around it."""
     return f"\n{text}\n\n" if text else ""
 
 

@@ -15,7 +15,7 @@ from torch.fx import Graph
 
 from fxrewrite.dsl.core import Program
 from fxrewrite.dsl.syntax import Span
-from fxrewrite.verify.counterexample import MARK
+from fxrewrite.verify.counterexample import MARK, block, claim_text
 from fxrewrite.verify.graph_text import Text
 from fxrewrite.verify.spelling import helpers, tensor
 
@@ -115,23 +115,12 @@ class Failed:
         functions = [r.program for r in text.recorded]
         return TEMPLATE.format(
             title=f"{self.subject}: {self.reason}".replace('"""', "'''").replace("\\", "\\\\"),
-            text=_lines(program, self.span).replace("\\", "\\\\"), torch=torch.__version__,
+            text=claim_text(self.span, program.sources).replace("\\", "\\\\"), torch=torch.__version__,
             note=f"It needs the package that registers {missing}.\n" if missing else "It needs torch only.\n",
             mark=MARK, meta=json.dumps({"subject": self.subject, "graph": dict(self.meta)}),
-            imports="from torch.nn import functional as F\n" if self.source else "", helpers=_block(helpers(functions)),
+            imports="from torch.nn import functional as F\n" if self.source else "", helpers=block(helpers(functions)),
             inputs="\n".join(f"        {tensor(t)}," for t in apart.values()), order=order,
             constants="\n".join(f"    {n!r}: {tensor(t)}," for n, t in self.constants.items()),
-            source=_block(self.source), definitions="".join(f"{d}\n\n\n" for d in text.definitions),
+            source=block(self.source), definitions="".join(f"{d}\n\n\n" for d in text.definitions),
             before=before, after=after, name=re.sub(r"\W+", "_", self.subject), said=HELD,
         )  # fmt: skip
-
-
-def _lines(program: Program, span: Span | None) -> str:
-    if span is None:
-        return ""
-    lines = program.sources.get(span.file, "").splitlines()[span.line - 1 : span.end_line]
-    return "\n".join([f"{span.file}:{span.line}", *lines])
-
-
-def _block(text: str) -> str:
-    return f"\n{text}\n\n" if text else ""

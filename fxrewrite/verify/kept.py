@@ -18,6 +18,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from fxrewrite.dsl.core import Program
+from fxrewrite.dsl.diagnostics import lines_of
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.verify.findings import Finding
 
@@ -43,9 +44,7 @@ class Kept:
 
 def digest(program: Program, span: Span | None) -> str:
     """What stands for the text at a place."""
-    text = program.sources.get(span.file, "") if span is not None else ""
-    lines = text.splitlines()[span.line - 1 : span.end_line] if span is not None else []
-    return sha256("\n".join(lines).encode()).hexdigest()[:16]
+    return sha256("\n".join(lines_of(span, program.sources)).encode()).hexdigest()[:16]
 
 
 def load(folder: Path = FOLDER) -> tuple[list[Kept], list[str]]:

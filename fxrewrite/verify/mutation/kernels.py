@@ -10,6 +10,7 @@ from typing import Any
 from attrs import field, frozen
 from torch import Tensor
 
+from fxrewrite.dsl.diagnostics import lines_of
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.lowering import eager
 from fxrewrite.verify.claims import Claim
@@ -55,7 +56,7 @@ def mutants_of_kernel(claim: Claim, recordings: Sequence[Recording]) -> Iterator
 
 def _written(span: Span | None, sources: Mapping[str, str]) -> str:
     """The text of a step, so that an argument about it outlives edits around it."""
-    lines = [] if span is None else sources.get(span.file, "").splitlines()[span.line - 1 : span.end_line]
+    lines = lines_of(span, sources)
     if span is None or not lines:
         return ""
     lines[-1] = lines[-1][: span.end_column - 1]
