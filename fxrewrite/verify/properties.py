@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
-from torch import Generator, Tensor
+from torch import Generator
 
 from fxrewrite.dsl.check.terms import walk
 from fxrewrite.dsl.core import Case, OpDef, Program, TorchCall
@@ -29,6 +29,7 @@ from fxrewrite.verify.ranked import ranked_claims
 from fxrewrite.verify.rows import Results, Rows, attempt, column_faults, row_faults
 from fxrewrite.verify.same import same_values
 from fxrewrite.verify.steady import Steady
+from fxrewrite.verify.straight import by_element
 from fxrewrite.verify.strategies import Given
 
 OF_TORCH = ("aten.", "prims.", "_c10d_functional.", "symm_mem.")
@@ -185,15 +186,8 @@ class _Running:
         if self.declared.provider is not None:
             self.is_exact = False
             placed = placed_on(list(operands), claim.device)
-            return _flat(brought_back(claim.claimed(claim.tensors(), placed, self.given.attributes)))
+            return by_element(brought_back(claim.claimed(claim.tensors(), placed, self.given.attributes)))
         algebra = Steady()
         results = claim.expected(algebra, operands, self.given.attributes)
         self.is_exact = not algebra.opaque
-        return _flat(results)
-
-
-def _flat(results: dict[str, Any]) -> dict[str, Tensor]:
-    flat: dict[str, Tensor] = {}
-    for name, y in results.items():
-        flat |= {f"{name}[{i}]": e for i, e in enumerate(y)} if isinstance(y, list | tuple) else {name: y}
-    return flat
+        return by_element(results)

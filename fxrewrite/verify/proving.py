@@ -6,10 +6,8 @@ operands of any strides; and each call again in guarded memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from time import thread_time
-from typing import Any
 
 import torch
 from attrs import evolve
@@ -28,6 +26,7 @@ from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.ranked import is_ranked
 from fxrewrite.verify.runner import without_onednn
 from fxrewrite.verify.same import same_values
+from fxrewrite.verify.straight import by_element
 from fxrewrite.verify.strategies import Given, cases
 
 PROFILE = Profile("proof", cases=16, rows=256, examples=0, wide=False, aimed=3)  # rows: fewer make the centre uncertain
@@ -126,14 +125,6 @@ def _fault(claim: Claim, trial: Trial) -> str | None:
             results = claim.claimed(algebra, operands, attributes)
         except (*TORCH_ERRORS, AssertionError):  # it may refuse them
             continue
-        wrong, _ = compare(claim.contract, trial.reference, _flat(brought_back(results)))
+        wrong, _ = compare(claim.contract, trial.reference, by_element(brought_back(results)))
         faults += [*algebra.faults, *(f"{said}, its arguments {strides}" for said in wrong.values())]
     return next(iter(faults), None)
-
-
-def _flat(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Results by name, those of a list by number."""
-    flat: dict[str, Any] = {}
-    for name, y in results.items():
-        flat |= {f"{name}[{i}]": e for i, e in enumerate(y)} if isinstance(y, list | tuple) else {name: y}
-    return flat

@@ -258,7 +258,7 @@ def record(
     """
     recorder = Recorder(tensors or Torch())
     outputs = definition(recorder, [recorder.operand(o) for o in operands])
-    named = [(name, value.slot) for name, value in _flat(outputs)]
+    named = [(name, value.slot) for name, value in by_element(outputs).items()]
     inputs = tuple((_name(t), tuple(t.shape)) for t in recorder.inputs)
     offset = len(inputs)
     assert all(s < len(recorder.values) for _, s in named) and len(recorder.steps) + offset == len(recorder.values)
@@ -289,12 +289,12 @@ class Recording:
         return results(self.program, self.values)
 
 
-def _flat(outputs: Mapping[str, Any]) -> list[tuple[str, Recorded]]:
-    flat: list[tuple[str, Recorded]] = []
-    for name, value in outputs.items():
-        listed = isinstance(value, list | tuple)
-        flat += [(f"{name}[{i}]", v) for i, v in enumerate(value)] if listed else [(name, value)]
-    return flat
+def by_element(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Results by name; those of a list are `name[0]`, `name[1]` and so on."""
+    found: dict[str, Any] = {}
+    for name, y in results.items():
+        found |= {f"{name}[{i}]": e for i, e in enumerate(y)} if isinstance(y, list | tuple) else {name: y}
+    return found
 
 
 def _plain(param: Any) -> Any:
