@@ -33,6 +33,7 @@ from fxrewrite.verify.claims import Claim, claims
 from fxrewrite.verify.compiled import compiled_is_admitted, compiled_is_close
 from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.graph_script import Failed
+from fxrewrite.verify.graph_text import call_of
 from fxrewrite.verify.graphs import copied, quiet
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.programs import Builder, Impossible, Program, shrunk
@@ -124,9 +125,9 @@ class Spelled:
                 names[node] = b.let(f"{names[node.args[0]]}[{node.args[1]}]")
             elif isinstance(node.meta["val"], tuple | list):
                 count = len(node.meta["val"])
-                names |= _results(node, b.let(_statement(node, names), count) if count > 1 else [])
+                names |= _results(node, b.let(call_of(node, names), count) if count > 1 else [])
             else:
-                made = b.let(_statement(node, names))
+                made = b.let(call_of(node, names))
                 names[node] = between(b, made, 0.04)
 
 
@@ -144,20 +145,6 @@ def _operand(b: Builder, val: Tensor) -> str:
         except Impossible:
             pass
     return b.input(val.dtype, shape)
-
-
-def _statement(node: Node, names: Mapping[Node, str]) -> str:
-    args = [_text(a, names) for a in node.args]
-    args += [f"{k}={_text(v, names)}" for k, v in node.kwargs.items()]
-    return f"torch.ops.{node.target}({', '.join(args)})"
-
-
-def _text(value: Any, names: Mapping[Node, str]) -> str:
-    if isinstance(value, Node):
-        return names[value]
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_text(v, names) for v in value) + "]"
-    return f"torch.{value!r}" if isinstance(value, torch.device) else repr(value)
 
 
 def _chains(rules: Rules, pack: str, pass_: RewritePass) -> Sequence[Spelled]:

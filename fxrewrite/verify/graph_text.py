@@ -61,8 +61,7 @@ class Text:
                 return inline
         if isinstance(target, OpOverload) and target.namespace not in ("aten", "prims"):
             self.missing.append(str(target))
-        given = [_text(a, names) for a in node.args] + [f"{k}={_text(v, names)}" for k, v in node.kwargs.items()]
-        return f"{_name(target)}({', '.join(given)})"
+        return call_of(node, names)
 
     def _inline(self, node: Node, names: Mapping[Node, str], env: Mapping[Node, Any]) -> str | None:
         """A call of one of our ops as a function of its steps; None where it cannot be run here."""
@@ -106,6 +105,12 @@ def _values(graph: Graph, inputs: Sequence[Any], constants: Mapping[str, Tensor]
             except (EvaluationError, *TORCH_ERRORS):
                 return env
     return env
+
+
+def call_of(node: Node, names: Mapping[Node, str]) -> str:
+    """A call as Python; `names`: of its arguments."""
+    given = [_text(a, names) for a in node.args] + [f"{k}={_text(v, names)}" for k, v in node.kwargs.items()]
+    return f"{_name(node.target)}({', '.join(given)})"
 
 
 def _name(target: Any) -> str:
