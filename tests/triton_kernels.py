@@ -35,7 +35,6 @@ def codes(x: Tensor, s: Tensor, divide: bool = True, narrow: bool = False, strid
         return out
     width = x.shape[-1]
     flat = x.reshape(-1, width) if strided else x.as_strided((x.numel() // width, width), (width, 1))
-    _codes[(flat.shape[0],)](  # pyright: ignore[reportIndexIssue]
-        flat, s, out, width, *flat.stride(), divide, narrow, BLOCK
-    )
+    row, step = flat.stride()
+    _codes[(flat.shape[0],)](flat, s, out, width, row, step, divide, narrow, BLOCK)  # pyright: ignore[reportIndexIssue]
     return out

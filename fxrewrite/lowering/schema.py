@@ -26,7 +26,12 @@ TYPES: dict[str, str] = {
 
 
 PYTHON_TYPES: dict[str, Any] = {
-    "float": float, "int": int, "bool": bool, "str": str, "layout": str, "group": str,
+    "float": float,
+    "int": int,
+    "bool": bool,
+    "str": str,
+    "layout": str,
+    "group": str,
     "dtype": torch.dtype,
     "list": Sequence[int],
 }
