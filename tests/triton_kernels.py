@@ -5,6 +5,8 @@ Importing this needs triton.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
@@ -36,5 +38,6 @@ def codes(x: Tensor, s: Tensor, divide: bool = True, narrow: bool = False, strid
     width = x.shape[-1]
     flat = x.reshape(-1, width) if strided else x.as_strided((x.numel() // width, width), (width, 1))
     row, step = flat.stride()
-    _codes[(flat.shape[0],)](flat, s, out, width, row, step, divide, narrow, BLOCK)  # pyright: ignore[reportIndexIssue]
+    run: Any = _codes
+    run[(flat.shape[0],)](flat, s, out, width, row, step, divide, narrow, BLOCK)
     return out
