@@ -96,7 +96,7 @@ def generate(
 
     from fxrewrite.dsl.evaluate import EvaluationError
     from fxrewrite.lowering.codegen import lower
-    from fxrewrite.lowering.generated import required, typical
+    from fxrewrite.lowering.generated import attributes_of, typical
 
     op = program.ops[name]
     unknown = sorted(n for n in attributes if op.attribute(n) is None)
@@ -107,7 +107,7 @@ def generate(
         )
     try:
         operands = typical(op, width, dtype)
-        definition = lower(program, name, operands, required(op, {"eps": 1e-6, "G": 128} | attributes)).definition
+        definition = lower(program, name, operands, attributes_of(op, attributes)).definition
     except EvaluationError as error:
         return {"op": name, "reason": str(error)}
     schedule = choose(definition, tokens)

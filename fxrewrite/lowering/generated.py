@@ -32,6 +32,7 @@ from fxrewrite.patterns.dtypes import NAMES, to_core
 OPAQUE, VISIBLE = "fxrewrite_generated", "fxrewrite_triton"
 DEVICES = ("cuda",)
 TYPICAL = 4096  # columns
+TYPICAL_ATTRIBUTES = {"eps": 1e-6, "G": 128}  # those that have no default
 OLDEST = 89  # compute capability, as a number: casts to FP8 are instructions there
 
 
@@ -99,7 +100,7 @@ def in_general(program: Program, op: OpDef, device: str) -> str | None:
     if absent is not None:
         return absent
     try:
-        lower(program, op.name, typical(op, TYPICAL), required(op, {"eps": 1e-6, "G": 128}))
+        lower(program, op.name, typical(op, TYPICAL), attributes_of(op, {}))
     except EvaluationError as error:
         return str(error)
     return None
@@ -129,8 +130,10 @@ def typical(op: OpDef, width: int, dtype: str = "bf16") -> list[Any]:
     return out
 
 
-def required(op: OpDef, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given attributes that the op has. Raises NotExpressible where another one has no default."""
+def attributes_of(op: OpDef, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The chosen attributes, with typical ones that the op has. Raises NotExpressible where another one has no
+    default."""
+    given = {**TYPICAL_ATTRIBUTES, **chosen}
     for a in op.attributes:
         if a.default is NO_DEFAULT and a.name not in given:
             raise NotExpressible(f"the attribute `{a.name}` has no default", a.span)
@@ -291,12 +294,12 @@ def flat(x: Tensor) -> Tensor:
 
 __all__ = [
     "Generated",
+    "attributes_of",
     "flat",
     "given",
     "in_general",
     "op_for",
     "register",
-    "required",
     "state",
     "typical",
     "unavailable",
