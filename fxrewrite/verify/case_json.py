@@ -17,9 +17,7 @@ from fxrewrite.verify.shaped import Given
 
 def to_json(given: Given) -> dict[str, Any]:
     """A case with its tensors."""
-    known: dict[int, int] = {}
-    tensors = [_tensor(t) for t in _tensors(given.operands)]
-    return {"tensors": tensors, **without_tensors(given, known)}
+    return {"tensors": [_tensor(t) for t in _tensors(given.operands)], **without_tensors(given)}
 
 
 def from_json(kept: Mapping[str, Any]) -> Given:
@@ -30,11 +28,11 @@ def from_json(kept: Mapping[str, Any]) -> Given:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def without_tensors(given: Given, known: dict[int, int]) -> dict[str, Any]:
+def without_tensors(given: Given) -> dict[str, Any]:
     """A case whose tensors are numbers of inputs; the same tensor is the same input."""
     return {
-        "attributes": {k: attribute_json(v) for k, v in given.attributes.items()},
-        "operands": _numbered(given.operands, known),
+        "attributes": {k: _attribute_json(v) for k, v in given.attributes.items()},
+        "operands": _numbered(given.operands, {}),
         "label": given.label,
     }
 
@@ -48,7 +46,7 @@ def with_tensors(kept: Mapping[str, Any], tensors: Sequence[Tensor]) -> Given:
 # ---- parts
 
 
-def attribute_json(value: Any) -> Any:
+def _attribute_json(value: Any) -> Any:
     """An attribute: dtypes, floats, groups and lists are marked."""
     if isinstance(value, Dtype):
         return {"dtype": value.name}
@@ -87,9 +85,7 @@ def _tensors(operands: Any) -> list[Tensor]:
 
 
 def _tensor(x: Tensor) -> dict[str, Any]:
-    flat = torch.empty(x.numel(), dtype=x.dtype).copy_(
-        x.detach().reshape(-1)
-    )  # of one element, any stride is contiguous
+    flat = torch.empty(x.numel(), dtype=x.dtype).copy_(x.detach().reshape(-1))  # of one element, any stride is dense
     raw = flat.view(torch.uint8)
     code = base64.b64encode(bytes(raw.tolist())).decode()
     return {"dtype": NAMES[x.dtype], "shape": list(x.shape), "strides": list(x.stride()), "bytes": code}

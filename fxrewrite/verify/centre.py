@@ -22,7 +22,7 @@ from fxrewrite.verify.straight import Slot, Step, Straight, walk
 COARSE = ("bf16", "f16", "e4m3fn", "e4m3fnuz", "e5m2", "e2m1", INTEGER)  # grids whose rounding hides an error in f32
 FEWEST = 1000  # a share of fewer elements says nothing
 WIDTHS_PER_DIFFERENCE = (
-    50.0  # right products use at most 0.57 of it (docs/contract.md, `python -m benchmarks products`)
+    50.0  # right products use at most 0.57 of it (docs/contract.md; `python -m benchmarks products`)
 )
 EXACT = ("to", "clamp", "round", "round_e2m1", "reshape", "permute", "clone")  # between a result and its rounding
 

@@ -101,7 +101,7 @@ def script(failure: Failure, sources: dict[str, str], modules: Sequence[str] = (
     meta = {
         "subject": claim.name,
         "kind": claim.kind,
-        **without_tensors(trial.given, {}),
+        **without_tensors(trial.given),
         "device": claim.device,
     }
     admitted = {n: (v.index, v.lo, v.hi) for n, v in trial.verdicts.items() if not v.ok and v.index is not None}

@@ -24,9 +24,7 @@ from fxrewrite.verify.straight import Recording, record_side
 from fxrewrite.verify.strategies import Given
 
 PLAIN = 8  # cases, of several dtypes and attributes: sides that are the same steps on all of them are one definition
-MOVES = frozenset(
-    {"aten.index.Tensor", "aten.index_select.default", "aten.gather.default"}
-)  # torch ops that round nothing
+MOVES = {"aten.index.Tensor", "aten.index_select.default", "aten.gather.default"}  # torch ops that round nothing
 TORCH_ERRORS = (RuntimeError, IndexError, TypeError, ValueError)
 CHECKS = {"rule": "equal", "form": "form", "impl": "provider", "kernel": "provider"}  # by the kind of a claim
 

@@ -21,7 +21,7 @@ from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.float32 import Distance, distances, run_wide, shown
 from fxrewrite.verify.model_sites import Graphs, ModelSite, model_site, unjudged
 
-FARTHER = 1.1  # times the distance with packs off (DESIGN of the contract: contracts do not compose over a model)
+FARTHER = 1.1  # times the distance with packs off: contracts do not compose over a model
 ALL_OPS = ("call_function", "placeholder", "get_attr")
 
 
