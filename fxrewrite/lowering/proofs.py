@@ -85,13 +85,12 @@ class Proofs:
         """What speaks against a case; None where it may be used. `program`: of the op, where it is another."""
         if self.allow or not owners.foreign(case):
             return None
-        subject = f"{op.name}/{case.name}"
         known = (kind, id(case), str(device))
         if known not in self.answers:
             answer = self._answer(program or self.program, op, kind, case, device)
             self.answers[known] = case, answer
             if answer.result != "proved":
-                logger.warning("%s (%s) is not used: %s", subject, case.span, text(answer))
+                logger.warning("%s/%s (%s) is not used: %s", op.name, case.name, case.span, text(answer))
         _, answer = self.answers[known]
         if answer.result == "proved":
             return None
@@ -137,13 +136,13 @@ class Proofs:
         return [(key, ledger.find(key)) for key in keys if key is not None]
 
     def _answer(self, program: Program, op: OpDef, kind: Kind, case: Case, device: torch.device | None) -> Answer:
-        name = device_name(device) if device is not None else None
-        if device is None or name is None:
-            return Answer(
-                "untried", f"this process has no device {device}" if device else "nothing says on what device"
-            )
+        if device is None:
+            return Answer("untried", "nothing says on what device")
+        name = device_name(device)
+        if name is None:
+            return Answer("untried", f"this process has no device {device}")
         question = Question(program, op, kind, case, device, self.facts)
-        key = ledger.key_of(question.program, question.op, question.kind, question.case, name)
+        key = ledger.key_of(program, op, kind, case, name)
         entry = ledger.find(key) if key is not None else None
         if entry is not None:
             return Answer(entry.result, entry.why, entry.cases)
