@@ -14,6 +14,7 @@ from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.equal import compare
 from fxrewrite.verify.findings import Finding
 from fxrewrite.verify.graph_script import Failed
+from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.ranked import is_ranked
 from fxrewrite.verify.rewriting import Rewriting, pass_of, rewritten, why_not, why_off
 from fxrewrite.verify.same import retyped, wrong_metadata
@@ -45,8 +46,9 @@ class Fault:
         return failed.script(claim.program)
 
 
-def fires(claim: Claim, pass_: RewritePass | None = None) -> Finding:
-    """Does the rule fire exactly once on its left side, written in each spelling, and is what comes out right?"""
+def fires(claim: Claim, profile: Profile, pass_: RewritePass | None = None) -> Finding:
+    """Does the rule fire exactly once on its left side, written in each spelling, and is what comes out right? Every
+    `profile` tries the same."""
     pass_ = pass_ or pass_of(claim.program)
     subject = Subject.of(claim)
     off = why_off(pass_, subject.rule)

@@ -44,7 +44,7 @@ def replayed_graph(packs: Sequence[str], meta: Mapping[str, Any], text: str, pat
 
 def _found(claim: Claim, graph: Mapping[str, Any], path: Path) -> Finding:
     if graph.get("check") == "fires":
-        return fires(claim)
+        return fires(claim, CI)
     if graph.get("check") == "perturbed" and isinstance(graph.get("name"), str):
         return perturbed(claim, CI, only=graph["name"])
     raise NoCounterexample(f"{path} cannot be read: no check is called `{graph.get('check')}`")

@@ -244,7 +244,7 @@ def _of_claim(claim: Claim, profile: Profile, plan: Plan) -> Iterator[Check]:
         yield _check_equal("equal", claim, profile, plan)
     if claim.kind == "rule" and claim.device == CPU:
         yield Check("static", claim.name, lambda seed: static(claim), claim.span)
-        yield Check("fires", claim.name, lambda seed: fires(claim), claim.span)
+        yield Check("fires", claim.name, lambda seed: fires(claim, profile), claim.span)
         yield Check(
             "perturbed", claim.name, lambda seed: perturbed(claim, profile), claim.span,
             again=lambda case: perturbed(claim, CI, only=case["graph"]),
