@@ -191,13 +191,6 @@ def _reduction(op: Callable[..., Tensor], **fixed: Any) -> Callable[[Tensor, tup
     return step
 
 
-def _variance(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
-    """Of no elements the mean, which is as empty or as NaN: torch warns of their variance."""
-    if isinstance(x.numel(), int) and not x.numel():
-        return _reduction(torch.mean)(x, dims, keepdim)
-    return _reduction(torch.var, correction=0)(x, dims, keepdim)
-
-
 def _slice(x: Tensor, dim: int, start: Any, stop: Any, step: Any) -> Tensor:
     return torch.ops.aten.slice.Tensor(x, dim, start, stop, step)
 
@@ -241,7 +234,7 @@ PRIMITIVES: dict[str, Callable[..., Tensor]] = {
     "amax": _reduction(torch.amax),
     "mean": _reduction(torch.mean),
     "sum": _reduction(torch.sum),
-    "var": _variance,
+    "var": _reduction(torch.var, correction=0),
     "matmul": torch.matmul,
     "round_e2m1": packing.round_e2m1,
     "pack2": packing.pack2,
