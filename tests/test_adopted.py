@@ -68,7 +68,7 @@ def test_three_packs_are_on_from_the_start() -> None:
 def test_lines_that_nobody_has_confirmed_say_so() -> None:
     text = "".join(s.text for s in (*sources.vocabulary_sources(), *map(sources.shipped_source, packs.shipped())))
     assert text.count("to be confirmed by proof") >= 17
-    assert text.count("unverified") >= 10
+    assert text.count("unverified") >= 9
 
 
 # ---- what fires
