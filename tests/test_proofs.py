@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import define
 from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -27,6 +28,8 @@ from fxrewrite.lowering import ledger, owners, proofs
 from fxrewrite.lowering.failures import RuleFailure
 from fxrewrite.lowering.proofs import Answer, Question
 from fxrewrite.verify import proving
+from fxrewrite.verify.equal import attempt
+from fxrewrite.verify.strategies import cases
 
 FP8 = torch.float8_e4m3fn
 CPU = torch.device("cpu")
@@ -48,6 +51,7 @@ fusion proof_gelu_quant(x, s) = gelu(x) |> proof_quant(s)
 rule proof_states: neg(proof_state(x)) => proof_state(x)
 """
 FORM, IMPL = "quant(x, s)", "silu_quant(x, s)"
+OTHER_RESULT = "result 0 is not what its fake kernel says: "
 
 
 # ---- the package
@@ -106,7 +110,54 @@ OPS: dict[str, Callable[..., Any]] = {
     "halve(Tensor(a!) x) -> ()": _halve,
     "halve_densely(Tensor(a!) x) -> ()": _halve_densely,
     "raises(Tensor x, Tensor s) -> Tensor": lambda x, s: x.view(-1, 7),
+    "destroys(Tensor x, Tensor s) -> Tensor": lambda x, s: _destroy(x, s),
+    "transposes(Tensor x, Tensor s) -> Tensor": lambda x, s: _quant(x, s).mT.contiguous().mT,
+    "misbehaves(Tensor x, Tensor s) -> Tensor": lambda x, s: _misbehave(x, s),
 }
+
+
+def _destroy(x: Tensor, s: Tensor) -> Tensor:
+    """Twice is as once: only the first call changes anything."""
+    y = _quant(x, s)
+    x.zero_()
+    return y
+
+
+@define
+class Misbehaving:
+    """What `prooflib.misbehaves` does at one of its calls, and later."""
+
+    at: int = 1
+    does: Callable[[Tensor], Any] = lambda y: y
+    calls: int = 0
+
+
+MISBEHAVING = Misbehaving()
+
+
+def _misbehave(x: Tensor, s: Tensor) -> Any:
+    MISBEHAVING.calls += 1
+    y = _quant(x, s)
+    return MISBEHAVING.does(y) if MISBEHAVING.calls >= MISBEHAVING.at else y
+
+
+def _raise(error: BaseException) -> Callable[[Tensor], Any]:
+    def does(y: Tensor) -> Any:
+        raise error
+
+    return does
+
+
+def _recurse(y: Tensor) -> Any:
+    return _recurse(y)
+
+
+def misbehaving(kind: Any, at: int, does: Callable[[Tensor], Any]) -> Answer:
+    """The answer for an op that misbehaves."""
+    MISBEHAVING.at, MISBEHAVING.does, MISBEHAVING.calls = at, does, 0
+    if kind == "form":
+        return proving.prove(question("form", form="misbehaves(x, s)"))
+    return asked("misbehaves(silu(x), s)")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -221,6 +272,66 @@ def test_a_kernel_that_writes_reads_or_raises_wrongly_is_caught(impl: str, why: 
     answer = asked(impl)
     assert answer.result == "failed"
     assert why in answer.why
+
+
+@pytest.mark.parametrize("kind", ["form", "impl"])
+def test_a_kernel_that_destroys_its_operand_is_caught(kind: Any) -> None:
+    call = "destroys(x, s)" if kind == "form" else "destroys(silu(x), s)"
+    answer = proving.prove(question("form", form=call)) if kind == "form" else asked(call)
+    assert answer.result == "failed"
+    assert "`x` is written, which is marked neither `mut` nor `out`" in answer.why
+
+
+def test_an_operand_that_is_written_is_a_failure_of_each_case() -> None:
+    """Though the results are right: `verify` says it too."""
+    claim = proving._claim(question("form", form="destroys(x, s)"))
+    given = next(g for g in cases(claim, proving.PROFILE, seed=0) if g.operands[0].any())
+    before = given.operands[0].clone()
+    said = "`x` is written, which is marked neither `mut` nor `out`"
+    assert attempt(claim, given).wrong == {"qx": said}
+    assert torch.equal(given.operands[0].view(torch.int16), before.view(torch.int16))
+
+
+@pytest.mark.parametrize("kind", ["form", "impl"])
+def test_a_result_in_other_strides_than_its_fake_kernel_says_is_caught(kind: Any) -> None:
+    call = "transposes(x, s)" if kind == "form" else "transposes(silu(x), s)"
+    answer = proving.prove(question("form", form=call)) if kind == "form" else asked(call)
+    assert answer.result == "failed"
+    assert re.search(OTHER_RESULT + r"strides \(\d+, 1\) became \(1, \d+\)", answer.why)
+
+
+@pytest.mark.parametrize("kind", ["form", "impl"])
+@pytest.mark.parametrize("at", [1, 7])
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        (_raise(AttributeError("of theirs")), ["it raises AttributeError: of theirs"]),
+        (_raise(ZeroDivisionError()), ["it raises ZeroDivisionError ("]),
+        (_raise(MemoryError("none\nat all")), ["it raises MemoryError: none ("]),
+        (_raise(ValueError("of theirs")), ["it raises ValueError: of theirs"]),
+        (_raise(SystemExit(3)), ["it raises SystemExit: 3"]),
+        (_recurse, ["it raises RecursionError: maximum recursion depth exceeded"]),
+        (lambda y: None, ["no value is given for it", f"prooflib.misbehaves: {OTHER_RESULT}a tensor became None"]),
+        (lambda y: (y, y), ["it raises RuntimeError: "]),
+    ],
+)  # fmt: skip
+def test_what_an_op_raises_is_the_fault_of_the_op(does: Any, why: list[str], at: int, kind: Any) -> None:
+    answer = misbehaving(kind, at, does)
+    assert answer.result == "failed"
+    assert answer.why.startswith(tuple(why))
+    assert "\n" not in answer.why
+    assert len(answer.why) < 400
+
+
+def test_an_interrupt_is_not_caught() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        misbehaving("impl", 3, _raise(KeyboardInterrupt()))
+
+
+def test_an_impl_that_gives_no_value_is_caught() -> None:
+    answer = asked("fill(mut x, x, s)")
+    assert answer.result == "failed"
+    assert answer.why.startswith("no value is given for it")
 
 
 def test_a_kernel_that_writes_its_argument() -> None:

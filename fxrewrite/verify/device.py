@@ -102,12 +102,24 @@ def deterministic(device: str) -> Iterator[None]:
 def placed_on(given: Any, device: str) -> Any:
     """Operands on a device: lists element by element, tensors in the strides and at the offsets that they have; what is
     one tensor stays one, and what shares memory still does. Raises DeviceLost."""
-    if device == CPU:
-        return given
+    return given if device == CPU else copied(given, device)
+
+
+def copied(given: Any, device: str) -> Any:
+    """The same in memory of its own, on the CPU too. Raises DeviceLost."""
     try:
         return _placed(given, device, {})
     except RuntimeError as error:
         raise DeviceLost(f"`{device}` answers no longer: {str(error).splitlines()[0]}") from error
+
+
+def is_changed(before: Any, after: Any) -> bool:
+    """Has a copy of an operand other bytes than the operand, anywhere in its storage?"""
+    if isinstance(before, list | tuple):
+        return any(is_changed(b, a) for b, a in zip(before, after))
+    if not isinstance(before, Tensor):
+        return False
+    return not torch.equal(_bytes(before), _bytes(after).to(before.device))
 
 
 def _placed(given: Any, device: str, known: dict[tuple[str, int], Tensor]) -> Any:
@@ -130,8 +142,12 @@ def _memory(x: Tensor, device: str, known: dict[tuple[str, int], Tensor]) -> Ten
     storage = x.untyped_storage()
     at = ("storage", storage._cdata)
     if at not in known:
-        known[at] = torch.empty(0, dtype=torch.uint8, device=x.device).set_(storage).to(device)
+        known[at] = _bytes(x).to(device, copy=True)
     return known[at]
+
+
+def _bytes(x: Tensor) -> Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
 
 
 def _view(x: Tensor, memory: Tensor, device: str) -> Tensor:

@@ -15,7 +15,7 @@ from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.lowering.eager import Torch
 from fxrewrite.verify.case_json import to_json
 from fxrewrite.verify.claims import Claim, NotThisCase
-from fxrewrite.verify.device import CPU, Beside, brought_back, deterministic, placed_on
+from fxrewrite.verify.device import CPU, Beside, DeviceLost, brought_back, copied, deterministic, is_changed
 from fxrewrite.verify.elsewhere import Elsewhere, overflows
 from fxrewrite.verify.findings import Counts, Finding
 from fxrewrite.verify.judge import NoMeaning, Verdict, judge
@@ -26,6 +26,8 @@ from fxrewrite.verify.strategies import Given
 PLAIN = 8  # cases, of several dtypes and attributes: sides that are the same steps on all of them are one definition
 MOVES = {"aten.index.Tensor", "aten.index_select.default", "aten.gather.default"}  # torch ops that round nothing
 TORCH_ERRORS = (RuntimeError, IndexError, TypeError, ValueError)
+REFUSALS = (*TORCH_ERRORS, AssertionError)  # how kernels say that operands are not for them
+LINE = 200  # characters of what an error says
 CHECKS = {"rule": "equal", "form": "form", "impl": "provider", "kernel": "provider"}  # by the kind of a claim
 
 
@@ -33,8 +35,19 @@ class CannotTry(Exception):
     """A side cannot be run, or a difference cannot be judged here; the text says why."""
 
 
+class Refused(NotThisCase):
+    """The op of a form refuses the operands: no graph that runs holds it with them."""
+
+
 class Raises(Exception):
-    """Torch refuses what the candidate does with operands for which the reference has a value; the text is torch's."""
+    """The candidate raises on operands for which the reference has a value; the text says what, in one line."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Raises:
+        """What was raised; of what it says, the beginning of the first line."""
+        said = next(iter(str(error).splitlines()), "")
+        said = said if len(said) <= LINE else f"{said[:LINE]}..."
+        return cls(f"{type(error).__name__}: {said}".removesuffix(": "))
 
 
 @frozen
@@ -66,23 +79,20 @@ class Failure:
 def attempt(claim: Claim, given: Given) -> Trial:
     """Run both sides and judge. Raises NotThisCase where the claim is not for these operands, CannotTry, and Raises.
 
-    The candidate runs on the device of the claim. There, nothing is trivial: one definition, run op by op on two
-    devices, is two computations.
+    The candidate runs on the device of the claim, on copies, which it may not write. On another device than that of the
+    reference nothing is trivial: one definition, run op by op on two devices, is two computations.
     """
     here = claim.device == CPU
-    there = given if here else evolve(given, operands=placed_on(given.operands, claim.device))
+    there = evolve(given, operands=copied(given.operands, claim.device))
     try:
         reference = _recorded(claim.expected, given, None if here else Beside(claim.device))
     except TORCH_ERRORS as error:  # the largest of no elements, say
         raise NotThisCase(str(error)) from error
-    try:
-        with deterministic(claim.device):
-            candidate = _recorded(claim.claimed, there, claim.tensors())
-            written = candidate.results if here else brought_back(candidate.results)
-    except TORCH_ERRORS as error:
-        if claim.kind == "form":  # no graph holds what torch refuses
-            raise NotThisCase(str(error)) from error
-        raise Raises(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+    candidate, written = _ran(claim, there, claim.tensors())
+    changed = [o.name for o, a, b in zip(claim.op.operands, given.operands, there.operands) if is_changed(a, b)]
+    if changed:
+        said = f"`{changed[0]}` is written, which is marked neither `mut` nor `out`"
+        return Trial(given, reference, candidate, False, {next(iter(reference.results)): said})
     lacking = [name for name in reference.results if name not in written]
     if lacking:
         return Trial(given, reference, candidate, False, {lacking[0]: "no value is given for it"})
@@ -92,12 +102,27 @@ def attempt(claim: Claim, given: Given) -> Trial:
     alike = None if here else partial(_alike, claim, there)
     wrong, verdicts = compare(claim.contract, reference, written, alike)
     if not wrong and here and overflows(candidate):
-        reference, candidate = (_recorded(side, given, Elsewhere()) for side in (claim.expected, claim.claimed))
-        wrong, verdicts = compare(claim.contract, reference, candidate.results)
+        reference = _recorded(claim.expected, given, Elsewhere())
+        candidate, written = _ran(claim, given, Elsewhere())
+        wrong, verdicts = compare(claim.contract, reference, written)
     alone = [s.op for s in r.steps if s.opaque and s.op not in {t.op for t in c.steps} | MOVES]
     if wrong and alone:
         raise CannotTry(f"the sides differ, and `{alone[0]}` is a function whose rounding is not declared")
     return Trial(given, reference, candidate, False, wrong, verdicts)
+
+
+def _ran(claim: Claim, there: Given, tensors: Torch) -> tuple[Recording, Mapping[str, Tensor]]:
+    """The candidate, and its results on the CPU. Raises as `attempt` does."""
+    try:
+        with deterministic(claim.device):
+            candidate = _recorded(claim.claimed, there, tensors)
+            return candidate, brought_back(candidate.results)
+    except (NotThisCase, CannotTry, DeviceLost):
+        raise
+    except (Exception, SystemExit) as error:  # an op of another package may raise anything
+        if claim.kind == "form" and isinstance(error, REFUSALS) and not isinstance(error, RecursionError):
+            raise Refused(str(Raises.of(error))) from error
+        raise Raises.of(error) from error
 
 
 def _alike(claim: Claim, there: Given) -> Mapping[str, Tensor]:

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
+from torch.utils._pytree import tree_map_only
 
 from fxrewrite.dsl.check.terms import walk
 from fxrewrite.dsl.core import Apply
@@ -24,7 +26,7 @@ from fxrewrite.lowering import owners
 from fxrewrite.lowering.eager import Torch, torch_arguments, torch_op
 from fxrewrite.verify.claims import Claim
 from fxrewrite.verify.rows import close
-from fxrewrite.verify.same import same_values
+from fxrewrite.verify.same import other_type, same_values
 
 GUARD = 64  # elements before and behind
 PATTERNS = (0xFF, 0x00)  # bytes of a buffer before it is filled: NaN, and zero
@@ -137,12 +139,13 @@ class Strided(Torch):
 
 @frozen(eq=False)
 class InGuards:
-    """A call whose arguments lay in guarded memory. `left`: what it wrote, by slot."""
+    """A call whose arguments lay in guarded memory. `left`: what it wrote, by slot. `said`: by its fake kernel."""
 
     call: Any
     guards: Sequence[Guarded]
     returned: Any
     left: Mapping[Any, Guarded]
+    said: Sequence[Any]
 
     @classmethod
     def run(cls, op: str, args: Sequence[Any], kwargs: Mapping[str, Any], strides: str, pattern: int) -> InGuards:
@@ -164,13 +167,33 @@ class InGuards:
 
         given = [guard(a, names[i] if i < len(names) else str(i)) for i, a in enumerate(made)]
         keywords = {k: guard(v, k) for k, v in named.items()}
+        said = said_by_fake(call, given, keywords)
         returned = call(*given, **keywords)
-        return cls(call, list(guards.values()), returned, {slot: guards[id(w)] for slot, w in written.items()})
+        left = {slot: guards[id(w)] for slot, w in written.items()}
+        return cls(call, list(guards.values()), returned, left, said)
 
     def faults(self) -> Iterator[str]:
-        """What was written that may not be."""
+        """What was written that may not be, and what is returned in another type or strides than graphs say."""
         for g in self.guards:
             yield from g.faults()
+        for i, (want, y) in enumerate(zip(self.said, _listed(self.returned))):
+            other = other_type(want, y) if isinstance(want, Tensor) else None
+            if other is not None:
+                yield f"result {i} is not what its fake kernel says: {other}"
+
+
+def said_by_fake(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    """What the fake kernel of an op says of its results; nothing where it has none for these arguments."""
+    with FakeTensorMode():
+        given, named = tree_map_only(Tensor, _fake, (list(args), dict(kwargs)))
+        try:
+            return _listed(call(*given, **named))
+        except Exception:  # noqa: BLE001  it may raise anything: no graph holds such a call
+            return ()
+
+
+def _fake(x: Tensor) -> Tensor:
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
 
 
 def _copied(argument: Any) -> Any:
@@ -190,7 +213,9 @@ def _compared(want: Any, returned: Any, left: Mapping[Any, Guarded], strides: st
         if not equal(y, left[slot].tensor):
             yield f"what it leaves in `{left[slot].name}` depends on {why}"
     for i, (y, found) in enumerate(zip(want[0], _listed(returned))):
-        if isinstance(y, Tensor) and not equal(y, found):
+        if isinstance(y, Tensor) and not isinstance(found, Tensor):
+            yield f"result {i} is no tensor"
+        elif isinstance(y, Tensor) and not equal(y, found):
             yield f"result {i} depends on {why}"
 
 

@@ -20,7 +20,7 @@ from fxrewrite.patterns.forms import MissingOp, torch_op
 from fxrewrite.verify.assign import Starved
 from fxrewrite.verify.claims import Claim, NotThisCase, case_claim
 from fxrewrite.verify.device import DeviceLost, brought_back, placed_on
-from fxrewrite.verify.equal import TORCH_ERRORS, CannotTry, Raises, Trial, attempt, compare
+from fxrewrite.verify.equal import REFUSALS, CannotTry, Raises, Refused, Trial, attempt, compare
 from fxrewrite.verify.memory import Strided, Watched, strides_for
 from fxrewrite.verify.profiles import Profile
 from fxrewrite.verify.ranked import is_ranked
@@ -72,7 +72,7 @@ def _claim(question: Question) -> Claim:
 
 
 def _prove(claim: Claim) -> Answer:
-    began, tried, refused = thread_time(), 0, ""
+    began, tried, refused, raised = thread_time(), 0, "", ""
     with torch.no_grad(), torch.random.fork_rng(), without_onednn(), deep_terms():
         try:
             for given in cases(claim, PROFILE, seed=0):
@@ -80,6 +80,9 @@ def _prove(claim: Claim) -> Answer:
                     break
                 try:
                     wrong = _wrong(claim, given, tried < WATCHED)
+                except Refused as error:
+                    raised = raised or f"it raises {error} ({given.label})"
+                    continue
                 except NotThisCase as error:
                     refused = str(error)
                     continue
@@ -88,7 +91,9 @@ def _prove(claim: Claim) -> Answer:
                     return Answer("failed", f"{wrong} ({given.label})", tried)
         except (CannotTry, Starved, DeviceLost) as error:
             return Answer("untried", str(error), tried)
-    return Answer("proved", "", tried) if tried else Answer("untried", f"no inputs are for it: {refused}")
+    if tried:
+        return Answer("proved", "", tried)
+    return Answer("failed", raised, 1) if raised else Answer("untried", f"no inputs are for it: {refused}")
 
 
 def _wrong(claim: Claim, given: Given, watched: bool) -> str | None:
@@ -97,13 +102,14 @@ def _wrong(claim: Claim, given: Given, watched: bool) -> str | None:
         trial = attempt(claim, given)
     except Raises as error:
         return f"it raises {error}"
-    except AssertionError as error:  # how kernels in Python refuse
-        if claim.kind == "form":
-            raise NotThisCase(str(error)) from error
-        return f"it raises AssertionError: {error}".rstrip(": ")
-    if trial.wrong and not _equal(trial):
+    if trial.wrong and not (trial.verdicts and _equal(trial)):
         return next(iter(trial.wrong.items()))[1]
-    return _fault(claim, trial) if watched else None
+    try:
+        return _fault(claim, trial) if watched else None
+    except (NotThisCase, CannotTry, DeviceLost):
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001  an op may raise anything, and it took these operands before
+        return f"it raises {Raises.of(error)}"
 
 
 def _equal(trial: Trial) -> bool:
@@ -118,12 +124,16 @@ def _fault(claim: Claim, trial: Trial) -> str | None:
     plain, *others = strides_for(claim)
     watched = Watched(strides=[plain])
     claim.claimed(watched, operands, attributes)
-    faults = watched.faults
+    if watched.faults:
+        return watched.faults[0]
+    faults: list[str] = []
     for strides in others:
         algebra = Strided(strides)
         try:
             results = claim.claimed(algebra, operands, attributes)
-        except (*TORCH_ERRORS, AssertionError):  # it may refuse them
+        except RecursionError:
+            raise
+        except REFUSALS:  # it may refuse them
             continue
         wrong, _ = compare(claim.contract, trial.reference, by_element(brought_back(results)))
         faults += [*algebra.faults, *(f"{said}, its arguments {strides}" for said in wrong.values())]

@@ -258,7 +258,7 @@ def record(
     """
     recorder = Recorder(tensors or Torch())
     outputs = definition(recorder, [recorder.operand(o) for o in operands])
-    named = [(name, value.slot) for name, value in by_element(outputs).items()]
+    named = [(name, value.slot) for name, value in by_element(outputs).items() if value is not None]
     inputs = tuple((_name(t), tuple(t.shape)) for t in recorder.inputs)
     offset = len(inputs)
     assert all(s < len(recorder.values) for _, s in named) and len(recorder.steps) + offset == len(recorder.values)
