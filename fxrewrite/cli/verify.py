@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -30,6 +31,12 @@ FORMATS = ("text", "json", "sarif", "github")
 FOLDER = ".fxrewrite/counterexamples"
 
 
+def _minutes(context: click.Context, parameter: click.Parameter, minutes: float | None) -> float | None:
+    if minutes is not None and not 0 <= minutes < math.inf:
+        raise click.BadParameter(f"{minutes} is no number of minutes", context, parameter)
+    return minutes
+
+
 @click.command("verify")
 @click.argument("packs", nargs=-1)
 @click.option("--profile", type=click.Choice(list(PROFILES)), default="quick", help="How much is tried.")
@@ -38,7 +45,7 @@ FOLDER = ".fxrewrite/counterexamples"
 )
 @click.option("--seed", type=int, help="Of all inputs: 0; with --fuzz, of the first round: a new one.")
 @click.option("--strict", is_flag=True, help="What could not be tried fails too.")
-@click.option("--jobs", default=0, metavar="N", help="Processes; 0 is one a core.")
+@click.option("--jobs", type=click.IntRange(0), default=0, metavar="N", help="Processes; 0 is one a core.")
 @click.option("--format", "how", type=click.Choice(FORMATS), default="text", help="How findings are written.")
 @click.option("--json", "how", flag_value="json", help="The same as --format json.")
 @click.option("--all", "everything", is_flag=True, help="List what passed, too.")
@@ -54,7 +61,7 @@ FOLDER = ".fxrewrite/counterexamples"
 @click.option(
     "--flag", "flags", multiple=True, type=SWITCH, help="With --model: a flag, pack or pack.rule, name=on or =off."
 )
-@click.option("--fuzz", type=click.FloatRange(0), metavar="MINUTES", help="Go on with new seeds for so long.")
+@click.option("--fuzz", type=float, callback=_minutes, metavar="MINUTES", help="Go on with new seeds for so long.")
 @click.option("--mutate", is_flag=True, help="Break what is verified on purpose, and say which checks see it.")
 @click.option("--sample", default=0, metavar="N", help="With --mutate: about N mutants, spread; 0 is all.")
 @click.option("--replay", type=click.Path(dir_okay=False), metavar="FILE", help="Try a counterexample again.")
@@ -104,6 +111,9 @@ def command(
         report = _fuzz(evolve(plan, profile=FUZZ.name, seed=new), jobs, fuzz, folder)
     else:
         report = _run(plan, jobs, folder)
+    if only and not report.total:
+        click.echo(f"fxrewrite verify: no check has {' or '.join(f'`{o}`' for o in only)} in its name", err=True)
+        sys.exit(MISUSE)
     click.echo(formatted(report, how, everything))
     sys.exit(_code(report, strict))
 

@@ -37,6 +37,7 @@ TRIES, RESTARTS = 120, 50  # choices before a search begins anew, and how often
 COST = 5  # choices that a call of the reference counts as
 KEPT = 0.7  # the share of what is wanted that a search keeps which begins anew
 ELEMENTS = 1 << 16  # of an operand
+SEVERAL = 0.25  # the share of cases whose rows lie on several leading axes, or on none
 WHOLE = ((8, 16), (257,), (2, 3, 8))  # leading axes that are all that an operand has
 Wanted = Mapping[str, Sequence[Any]]
 
@@ -258,11 +259,14 @@ class _Search:
         return list(dict.fromkeys((*self.first(variable), *values)))
 
     def first(self, variable: Variable) -> list[Any]:
-        """The values that are wanted of a variable. `rows` is a number, whatever axis it is of."""
+        """The values that are wanted of a variable. `rows` is a number, whatever axis it is of; several leading axes
+        have them now and then, or none.
+        """
         found = list(self.wanted.get(variable.name, ()))
         if variable.name == self.space.rows:
             rows = [r for n in self.wanted.get("rows", ()) for r in _downwards(n)]
-            found += [(n,) if variable.kind == "star" and isinstance(n, int) else n for n in rows]
+            apart = self.random.random() < SEVERAL
+            found += [_axes(n, apart) if variable.kind == "star" and isinstance(n, int) else n for n in rows]
         return found
 
     def stars(self, variable: Variable, chosen: Assignment) -> tuple[list[Any], list[Any]]:
@@ -296,6 +300,13 @@ class _Search:
         if claim.reference is None:
             return relations.of_op(op, env)
         return relations.broken(Item(op.name, (), op.span), claim.reference.outputs, env)
+
+
+def _axes(rows: int, several: bool) -> tuple[int, ...]:
+    """Leading axes of so many rows: one, or `several` (none where there is a single row)."""
+    if not several:
+        return (rows,)
+    return () if rows == 1 else (2, rows // 2) if rows % 2 == 0 else (1, rows, 1)
 
 
 def _numbers(chosen: Assignment) -> set[int]:
