@@ -119,12 +119,6 @@ def _zero_rows(shape: tuple[int, ...], dtype: torch.dtype, g: Generator) -> Tens
     return _normal(shape, g) * _by_row(shape, _ints(0, 1, shape[:-1], g))
 
 
-def _zero_groups(shape: tuple[int, ...], dtype: torch.dtype, g: Generator) -> Tensor:
-    """Zeros in whole groups of 16 to 128 channels."""
-    size = (16, 32, 64, 128)[int(torch.randint(4, (), generator=g))]
-    return _normal(shape, g) * (torch.arange(shape[-1]) // size % 2)
-
-
 def _one_of_a_row(value: float) -> Maker:
     """Normal values, and `value` once in half of the rows."""
 
@@ -158,6 +152,12 @@ def _amax_of_groups(shape: tuple[int, ...], dtype: torch.dtype, g: Generator) ->
     place = torch.arange(shape[-1])
     x = torch.where((place % 32 == 0) | (place % 32 == 31), 4 * x.sign() + 4 * x, x)
     return x * torch.exp2((place // 16 * 5 % 13).float())
+
+
+def _zero_groups(shape: tuple[int, ...], dtype: torch.dtype, g: Generator) -> Tensor:
+    """Zeros in whole groups of 16 to 128 channels; the others as in `_amax_of_groups`."""
+    size = (16, 32, 64, 128)[int(torch.randint(4, (), generator=g))]
+    return _amax_of_groups(shape, dtype, g) * (torch.arange(shape[-1]) // size % 2)
 
 
 def _amax_code(shape: tuple[int, ...], dtype: torch.dtype, g: Generator) -> Tensor:
@@ -242,9 +242,7 @@ def integers(shape: tuple[int, ...], dtype: torch.dtype, g: Generator, below: in
     if dtype == torch.bool:
         return torch.randint(0, 2, shape, generator=g).bool()
     if below is None:
-        info = torch.iinfo(dtype)
-        lo, hi = max(info.min, -(2**31)), min(info.max, 2**31 - 1)
-        return torch.randint(lo, hi + 1, shape, generator=g).to(dtype)
+        return _whole_range(shape, dtype, g)
     count = math.prod(shape)
     if distinct and count <= below:
         return torch.randperm(below, generator=g)[:count].reshape(shape).to(dtype)
@@ -254,10 +252,27 @@ def integers(shape: tuple[int, ...], dtype: torch.dtype, g: Generator, below: in
     return found
 
 
+def _whole_range(shape: tuple[int, ...], dtype: torch.dtype, g: Generator) -> Tensor:
+    """Half of them any of at most 32 bits, a quarter near zero, a quarter where something ends: see `ENDS`."""
+    info = torch.iinfo(dtype)
+    lo, hi = max(info.min, -(2**31)), min(info.max, 2**31 - 1)
+    ends = torch.tensor([n for n in (*ENDS, info.min, info.max) if info.min <= n <= info.max])
+    near = torch.randint(max(lo, -8), 9, shape, generator=g)
+    found = torch.randint(lo, hi + 1, shape, generator=g)
+    turn = torch.randint(4, shape, generator=g)
+    return torch.where(turn == 0, near, torch.where(turn == 1, _pick(ends, shape, g), found)).to(dtype)
+
+
+ENDS = (0, 1, -1, 2**16, 46341, 2**24 + 1, -(2**24) - 1, 2**31, -(2**31) - 1)  # 46341: its square overflows i32
+
+
 # ---- scales
 
 
 SCALES = (0.037, 7.5, 3 * 2.0**-8, 100.0, 2.0**-5, 3.1e4, 0.0123, 1.0, 9.033203241415322e-05, 5 * 2.0**-6)
+
+
+FACTORS = (-0.75, 0.0, -0.0, math.inf, math.nan, -math.inf)  # what a factor may be besides that no scale is
 
 
 def scale(index: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

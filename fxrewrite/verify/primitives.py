@@ -11,6 +11,7 @@ from attrs import frozen
 from fxrewrite.dsl.core import PRIMITIVES
 from fxrewrite.dsl.syntax import Span
 from fxrewrite.lowering import eager, packing
+from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify import functions, intervals, movement, rank_sums, reductions
 from fxrewrite.verify.casts import cast
 from fxrewrite.verify.floats import INTEGERS, rounded
@@ -27,6 +28,7 @@ class NoMeaning(Exception):
         self.op, self.span, self.why = op, span, why
 
 
+EXACT = 2.0**53  # up to here f64 holds every integer
 Arguments = Sequence[Any]  # sets, numbers, None
 OnSets = Callable[[Arguments, Step, Slack], Set]
 
@@ -67,13 +69,43 @@ def _arithmetic(f: Callable[[Set, Set], Set], whole: Callable[[Any, Any], Any] |
 
 
 def _on_integers(f: Callable[[Any, Any], Any], a: Set, b: Set, dtype: str) -> Set:
-    """The hull of the corners; what overflows is any value."""
-    corners = [f(x, y) + 0.0 for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-    lo, hi = lowest(corners), highest(corners)
+    """Of two values the result as torch has it, wrapped; else the hull of the corners, and any value where they do not
+    fit. What f64 may not hold exactly gives any value."""
     least, most = INTEGERS[dtype]
-    inside = (lo >= least) & (hi <= most)
-    lo, hi = torch.where(inside, lo, float(least)), torch.where(inside, hi, float(most))
-    return collapse(Set(lo, hi, dtype, grid=INTEGER))
+    if a.lo is a.hi and b.lo is b.hi:
+        lo = hi = f(a.lo.to(torch.int64), b.lo.to(torch.int64)).to(DTYPES[dtype]).to(a.lo.dtype)
+        inside = torch.ones_like(lo, dtype=torch.bool)
+    else:
+        corners = [f(x, y) + 0.0 for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
+        lo, hi = lowest(corners), highest(corners)
+        inside = (lo >= least) & (hi <= most)
+    for x in (a.lo, a.hi, b.lo, b.hi):
+        inside = inside & (x.abs() <= EXACT)
+    return _anything_unless(inside, lo, hi, dtype)
+
+
+def _anything_unless(inside: torch.Tensor, lo: torch.Tensor, hi: torch.Tensor, dtype: str) -> Set:
+    """Integers between bounds where these hold, elsewhere all of the dtype."""
+    least, most = INTEGERS[dtype]
+    if bool(inside.all()):
+        return collapse(Set(lo, hi, dtype, grid=INTEGER))
+    return collapse(
+        Set(torch.where(inside, lo, float(least)), torch.where(inside, hi, float(most)), dtype, grid=INTEGER)
+    )
+
+
+def _sign_changed(f: Callable[[Set], Set]) -> OnSets:
+    """abs or neg: an integer without an opposite, such as the least, may become any."""
+
+    def step_(args: Arguments, step: Step, slack: Slack) -> Set:
+        x, made = args[0], f(args[0])
+        if not x.is_integer:
+            return made
+        least, most = INTEGERS[step.dtype]
+        inside = (x.lo > least) | (least == 0)
+        return _anything_unless(inside & (made.lo >= least) & (made.hi <= most), made.lo, made.hi, step.dtype)
+
+    return step_
 
 
 def _in_f32(f: Callable[[Set, Slack], Set]) -> OnSets:
@@ -182,8 +214,8 @@ TABLE: dict[str, Primitive] = {
         Primitive("tanh", _in_f32(lambda x, s: functions.monotone(x, torch.tanh, s.tanh, -1, 1)), "4 ulp", "x = 0"),
         Primitive("erf", _in_f32(lambda x, s: functions.monotone(x, torch.erf, s.erf, -1, 1)), "4 ulp", "x = 0"),
         Primitive("sigmoid", _in_f32(_sigmoid), "that of fdiv(1, exp(-x) + 1)"),
-        Primitive("abs", lambda args, step, slack: functions.absolute(args[0]), "none", "always"),
-        Primitive("neg", lambda args, step, slack: intervals.negate(args[0]), "none", "always"),
+        Primitive("abs", _sign_changed(functions.absolute), "none", "always"),
+        Primitive("neg", _sign_changed(intervals.negate), "none", "always"),
         Primitive("ceil", _whole(torch.ceil), "none", "always; a set across an integer gives exactly two"),
         Primitive("floor", _whole(torch.floor), "none", "always"),
         Primitive("round", _whole(torch.round), "none: halves to even", "always"),

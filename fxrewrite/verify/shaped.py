@@ -19,10 +19,11 @@ from fxrewrite.patterns.dtypes import DTYPES
 from fxrewrite.verify import inputs, samples
 from fxrewrite.verify.assignment import Assignment, element
 from fxrewrite.verify.claims import Claim
-from fxrewrite.verify.indices import Bound, bounds_of
+from fxrewrite.verify.indices import POSITIONS, Bound, bounds_of
 from fxrewrite.verify.layouts import placed
 from fxrewrite.verify.relations import Typed
 from fxrewrite.verify.samples import samples_of
+from fxrewrite.verify.scales import quantization_scales
 
 EVERY = "every kind"
 INDICES = ("i64", "i32")  # dtypes of what may be positions
@@ -30,8 +31,8 @@ INDICES = ("i64", "i32")  # dtypes of what may be positions
 
 @frozen
 class Spec:
-    """One tensor. `role`: what its values are like (data, weight, scale, index). `bound`: of indices. `fact`: a native
-    that must hold of it. `sample`: what the text says of its values.
+    """One tensor. `role`: what its values are like (data, weight, scale, factor, index). `bound`: of indices. `fact`: a
+    native that must hold of it. `sample`: what the text says of its values.
     """
 
     dtype: str
@@ -73,19 +74,23 @@ def shaped(claim: Claim, chosen: Assignment, layouts: Callable[[], str] = lambda
     op, env = claim.op, chosen.env(claim.op)
     cases = [*op.equations, claim.candidate, *((claim.reference,) if claim.reference else ())]
     terms = [t for case in cases for t in case.outputs]
-    bounds = bounds_of(claim.program, op, terms, env) if any(map(_is_integer, op.operands)) else {}
+    conditions = (*op.requires, *claim.candidate.guards)
+    bounds = bounds_of(claim.program, op, terms, conditions, env) if any(map(_is_integer, op.operands)) else {}
     made: list[Any] = []
     sampled = samples_of(claim.program, op)
-    laid = _wanted_layouts((*op.requires, *claim.candidate.guards))
-    facts = _facts((*op.requires, *claim.candidate.guards))
+    scales = quantization_scales(claim.program, op, terms, {**chosen.attributes, **chosen.dtypes})
+    laid = _wanted_layouts(conditions)
+    facts = _facts(conditions)
     for o in op.operands:
         if o.name in chosen.absent or o.kind == "str":
             made.append(None if o.kind == "tensor" else "layer")
         elif o.star:
-            made.append([_spec(o, element(o, i, env), layouts(), bounds) for i in range(chosen.length)])
+            each = [_spec(o, element(o, i, env), layouts(), bounds) for i in range(chosen.length)]
+            made.append([_factor(s) if o.name not in scales else s for s in each])
         else:
             layout = laid.get(o.name) or layouts()
             spec = _spec(o, chosen.types.get(o.name) or env.typed(o.type), layout, bounds)
+            spec = spec if o.name in scales else _factor(spec)
             made.append(evolve(spec, fact=facts.get(o.name), sample=sampled.get(o.name)))
     defaults = {a.name: a.default for a in op.attributes}
     return Shaped(tuple(o.name for o in op.operands), tuple(made), chosen.attributes, defaults)
@@ -118,6 +123,11 @@ def _spec(info: OperandInfo, typed: Typed, layout: str, bounds: Mapping[str, Bou
     if is_element(info.type) or (dtype == "f32" and len(shape) > 1 and shape[-1] == 1):
         return Spec(dtype, shape, "scale", layout)
     return Spec(dtype, shape, "weight" if len(info.type.shape or ()) == 1 and len(shape) == 1 else "data", layout)
+
+
+def _factor(spec: Spec) -> Spec:
+    """A scale of no quantization."""
+    return evolve(spec, role="factor") if spec.role == "scale" else spec
 
 
 # ---- values
@@ -160,7 +170,11 @@ class _Fill:
 
     def is_sampled(self, spec: Spec) -> bool:
         """Are its values those that a `sample` says? In every other plain case, and for scales in every other."""
-        return spec.sample is not None and self.number % 2 == 1 and (self.kind == "normal" or spec.role == "scale")
+        return (
+            spec.sample is not None
+            and self.number % 2 == 1
+            and (self.kind == "normal" or spec.role in ("scale", "factor"))
+        )
 
     def sampled(self, spec: Spec) -> Tensor:
         """Values of a `sample`."""
@@ -170,17 +184,30 @@ class _Fill:
         return inputs.rounded(drawn, dtype) if dtype.is_floating_point else drawn.to(dtype)
 
     def index(self, spec: Spec, dtype: torch.dtype) -> Tensor:
-        """Positions, or integers."""
+        """Positions, or integers: in two of three cases of the whole range, else small ones, of which f32 holds sums
+        and products."""
         bound = spec.bound
-        return inputs.integers(
-            spec.shape, dtype, self.generator, bound.size if bound else None, bound is not None and bound.distinct
-        )
+        if bound is not None:
+            return inputs.integers(spec.shape, dtype, self.generator, bound.size, bound.distinct)
+        small = spec.dtype in INDICES and (self.number + self.count) % 3 == 2
+        return inputs.integers(spec.shape, dtype, self.generator, POSITIONS if small else None, False)
 
     def scale(self, spec: Spec, dtype: torch.dtype) -> Tensor:
         """One scale, or one a row."""
         if math.prod(spec.shape) == 1:
             return inputs.scale(self.number + self.count, spec.shape, dtype)
         return inputs.rounded(torch.exp2(torch.randn(spec.shape, generator=self.generator) * 3) * 0.037, dtype)
+
+    def factor(self, spec: Spec, dtype: torch.dtype) -> Tensor:
+        """A scale; in every fourth case what no scale of a quantization is, in a quarter of the rows if there is one a
+        row."""
+        made = self.scale(spec, dtype)
+        if self.number % 4:
+            return made
+        value = inputs.FACTORS[(self.number // 4 + self.count - 1) % len(inputs.FACTORS)]
+        there = torch.rand(spec.shape, generator=self.generator) < 0.25
+        other = inputs.rounded(torch.full(spec.shape, value), dtype)
+        return other if made.numel() == 1 else torch.where(there, other, made)
 
     def weight(self, spec: Spec, dtype: torch.dtype) -> Tensor:
         """Near one, normal, powers of two, of mixed magnitude, in turn; powers of two where sums are to be exact."""
@@ -219,7 +246,7 @@ class _Fill:
 
 
 _ROLES: dict[str, Callable[[_Fill, Spec, torch.dtype], Tensor]] = {
-    "index": _Fill.index, "scale": _Fill.scale, "weight": _Fill.weight, "data": _Fill.data,
+    "index": _Fill.index, "scale": _Fill.scale, "factor": _Fill.factor, "weight": _Fill.weight, "data": _Fill.data,
 }  # fmt: skip
 
 

@@ -51,10 +51,11 @@ class Cell:
 OFTEN = 4  # how often a value is asked for that never fits
 AGAIN = 4  # searches for another choice, where one was found before
 HOSTILE = (
-    "amax last", "amax first", "scaled midpoints", "nan", "amax is a code", "inf", "signed zeros", "tiny", "integers",
-    "huge", "zero groups", "amax of groups", "subnormal", "outlier", "offset", "mixed magnitudes", "saturating",
-    "powers and neighbours", "normal", "sparse",
+    "amax last", "amax first", "scaled midpoints", "nan", "amax is a code", "inf", "-inf", "negative", "integers",
+    "huge", "zero groups", "offset", "tiny", "outlier", "mixed magnitudes", "saturating", "subnormal",
+    "powers and neighbours",
 )  # fmt: skip  # alone; the first matter most
+ALIKE = ("signed zeros", "constant")  # alone, too: a row or two show them
 APART = tuple(layout for layout in LAYOUTS if layout != "broadcast")  # in which rows differ
 COUNTS = (0, 1, 2, 129, 3, 127, 128)  # of tokens
 
@@ -65,14 +66,16 @@ def cells(profile: Profile, mixes_rows: bool) -> list[Cell]:
     `mixes_rows`: rows share a scale, so that a row of NaN hides the others: kinds stand alone.
     """
     rows = profile.rows
-    kinds = cycle(HOSTILE if mixes_rows else (EVERY,))
+    kinds, alike = cycle(HOSTILE if mixes_rows else (EVERY,)), cycle(ALIKE)
     found = [Cell(next(kinds), w, rows) for w in (128, 64, 100, 1)]
     found += [Cell(next(kinds), 64, rows), Cell(next(kinds), 384, rows // 4)]
     found += [Cell("normal", (64, 100)[i % 2], rows, aims=True, plain=i % 2 == 0) for i in range(profile.aimed)]
     found += [Cell(next(kinds), 4096, 16)] if profile.wide else []
     few = cycle(HOSTILE)
     for n in COUNTS:
-        found += [Cell(next(kinds) if mixes_rows else next(few), 64, rows // 8), Cell("normal", 64, n)]
+        found.append(Cell(next(kinds if mixes_rows else few), 64, rows // 8))
+        other = "normal" if n == 0 or not mixes_rows else next(alike if n < 3 else kinds)
+        found.append(Cell(other, 64, n))
     widths = cycle((100, 32, 128, 96, 64, 192, 1, 256))
     while len(found) < profile.cases:
         found.append(Cell(next(kinds) if len(found) % 2 else next(few), next(widths), rows // 2))
