@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -391,3 +394,24 @@ def test_a_number_of_the_graph_is_refused_with_what_to_do(tmp_path: Path) -> Non
     (event,) = r.log.missed("norm_quant.rms_norm_fp8")
     assert event.reason == "provider missing" and "`eps` of provided.norm is a float" in event.found
     assert "specialize_float = True" in event.hint
+
+
+WITHOUT_KERNELS = """
+import sys
+sys.modules["fxrewrite_kernels"] = None
+import torch, fxrewrite
+from fxrewrite.lowering import generated, providers
+from torch.fx.experimental.proxy_tensor import make_fx
+graph = make_fx(lambda x: torch.nn.functional.silu(x[:, :8]) * x[:, 8:], tracing_mode="fake")(torch.ones(2, 16))
+fxrewrite.rewrite(graph, providers=["kernel", "generated", "definition"], strict=True)
+print(providers.registered_kernels(), generated.unavailable("cpu"))
+"""
+
+
+@pytest.mark.slow
+def test_graphs_are_rewritten_where_the_package_of_kernels_is_not_installed() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_KERNELS], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout.strip()) == (0, "[] fxrewrite_kernels is not installed"), ran.stderr

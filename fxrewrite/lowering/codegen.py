@@ -22,7 +22,8 @@ from fxrewrite.dsl.evaluate import bind, evaluate_bound
 from fxrewrite.dsl.formats import FLOATS
 from fxrewrite.dsl.scalars import FIT
 from fxrewrite.dsl.syntax import Span
-from fxrewrite.lowering.rowwise import ROWS, Given, Kernel, Lanes, NotExpressible, Step
+from fxrewrite.lowering.given import ROWS, Given, NotExpressible
+from fxrewrite.lowering.rowwise import Kernel, Lanes, Step
 
 GROUP_SIZES = (16, 32, 64, 128, 256)  # columns; blocks of a kernel have a power of two
 INTEGERS = {"i8": (-128.0, 127.0)}

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from attrs import define, field, frozen
@@ -25,9 +25,12 @@ from fxrewrite.dsl.dims import Star
 from fxrewrite.dsl.evaluate import EvaluationError
 from fxrewrite.dsl.scalars import Env, sizes
 from fxrewrite.lowering import library
-from fxrewrite.lowering.codegen import ROWS, Given, Lowered, NotExpressible, lower
+from fxrewrite.lowering.given import ROWS, Given, NotExpressible
 from fxrewrite.lowering.schema import schema, signature
 from fxrewrite.patterns.dtypes import NAMES, to_core
+
+if TYPE_CHECKING:
+    from fxrewrite.lowering.codegen import Lowered
 
 OPAQUE, VISIBLE = "fxrewrite_generated", "fxrewrite_triton"
 DEVICES = ("cuda",)
@@ -49,7 +52,7 @@ def why_not(
     if any(isinstance(v, Tensor | torch.fx.Node) or hasattr(v, "nodes") for v in attributes.values()):
         return "a float attribute is a value of the graph"
     try:
-        lower(program, op.name, [given(o) for o in operands], {n: to_core(v) for n, v in attributes.items()})
+        _lower(program, op.name, [given(o) for o in operands], {n: to_core(v) for n, v in attributes.items()})
     except EvaluationError as error:
         return str(error)
     return None
@@ -59,6 +62,8 @@ def unavailable(device: str) -> str | None:
     """Why no kernel is generated on a device type here; None where one can be."""
     if find_spec("triton") is None:
         return "triton is not installed"
+    if find_spec("fxrewrite_kernels") is None:
+        return "fxrewrite_kernels is not installed"
     if device == "cpu" and interpreted():
         return None
     if device not in DEVICES:
@@ -74,6 +79,13 @@ def unavailable(device: str) -> str | None:
 def interpreted() -> bool:
     """Does Triton run its kernels in its interpreter, on a CPU?"""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _lower(program: Program, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Lowered:
+    """What `codegen.lower` makes of an op; it needs the package of kernels."""
+    from fxrewrite.lowering.codegen import lower
+
+    return lower(program, name, operands, attributes)
 
 
 def given(value: Any, specialized: bool = False) -> Any:
@@ -100,7 +112,7 @@ def in_general(program: Program, op: OpDef, device: str) -> str | None:
     if absent is not None:
         return absent
     try:
-        lower(program, op.name, typical(op, TYPICAL), attributes_of(op, {}))
+        _lower(program, op.name, typical(op, TYPICAL), attributes_of(op, {}))
     except EvaluationError as error:
         return str(error)
     return None
@@ -227,7 +239,7 @@ class Generated:
         if found is None:
             operands, attributes = library.split_arguments(self.op, args)
             core = {n: to_core(v) for n, v in attributes.items()}
-            lowered = lower(self.program, self.op.name, [given(o, specialized=True) for o in operands], core)
+            lowered = _lower(self.program, self.op.name, [given(o, specialized=True) for o in operands], core)
             found = self._plans[key] = _Plan(lowered, _launcher(lowered.definition, args))
         return found
 

@@ -14,27 +14,11 @@ from attrs import field, frozen
 from fxrewrite_kernels.ir import COLUMNS, GROUPS, LOW, ONE, Builder, Input, Node, Output
 
 from fxrewrite.dsl.core import OpDef, Prim
-from fxrewrite.dsl.evaluate import UNKNOWN, Algebra, EvaluationError
+from fxrewrite.dsl.evaluate import UNKNOWN, Algebra
 from fxrewrite.dsl.syntax import Span
+from fxrewrite.lowering.given import ROWS, Given, NotExpressible
 
-ROWS = sympy.Symbol("T", integer=True, positive=True)  # how many rows there are
 WIDEST = 65536  # columns: beyond it no schedule was tried
-
-
-class NotExpressible(EvaluationError):
-    """A part of a definition that no row-wise kernel expresses. `span`: its place in the text."""
-
-    def __init__(self, reason: str, span: Span | None = None):
-        super().__init__(reason if span is None else f"{reason} ({span.file}:{span.line})")
-        self.span = span
-
-
-@frozen
-class Given:
-    """An operand: the short name of its dtype, and its sizes; `ROWS` for all leading axes together."""
-
-    dtype: str
-    shape: tuple[Any, ...]
 
 
 @frozen
