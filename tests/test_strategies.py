@@ -433,14 +433,19 @@ def test_samples_are_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "least"),
-    [("norm_quant.rms_norm_fp8", 10), ("norm_quant.add_rms_norm_fp8_tensor", 3), ("act_quant.fused_silu_quant", 10)],
+    ("name", "seeds", "least"),
+    [
+        ("norm_quant.rms_norm_fp8", 3, 10),
+        ("norm_quant.add_rms_norm_fp8_tensor", 10, 3),
+        ("act_quant.fused_silu_quant", 3, 10),
+    ],
 )
-def test_rows_are_aimed_at_ties_of_the_scales_that_they_make(name: str, least: int) -> None:
-    """Behind a norm or an activation: `x / s` is a tie there, and the code of `x * (1 / s)` another one."""
+def test_rows_are_aimed_at_ties_of_the_scales_that_they_make(name: str, seeds: int, least: int) -> None:
+    """Behind a norm or an activation: `x / s` is a tie there, and the code of `x * (1 / s)` another one in one of eight
+    or so. A tensor has one scale, and so few ties a case."""
     claim = named(name)
     differing = 0
-    for given in (g for seed in range(3) for g in cases(claim, QUICK, seed) if " ties, " in g.label):
+    for given in (g for seed in range(seeds) for g in cases(claim, QUICK, seed) if " ties, " in g.label):
         recording = record_side(claim.expected, given.operands, given.attributes)
         found = division(recording)
         assert found is not None and int(found.ties(recording).sum()) >= int(given.label.split()[2])

@@ -37,7 +37,8 @@ TRIES, RESTARTS = 120, 50  # choices before a search begins anew, and how often
 COST = 5  # choices that a call of the reference counts as
 KEPT = 0.7  # the share of what is wanted that a search keeps which begins anew
 ELEMENTS = 1 << 16  # of an operand
-SEVERAL = 0.25  # the share of cases whose rows lie on several leading axes, or on none
+SEVERAL = 0.25  # the share of cases whose rows lie on several leading axes
+FEW = 129  # rows up to which their number is tried
 WHOLE = ((8, 16), (257,), (2, 3, 8))  # leading axes that are all that an operand has
 Wanted = Mapping[str, Sequence[Any]]
 
@@ -260,7 +261,7 @@ class _Search:
 
     def first(self, variable: Variable) -> list[Any]:
         """The values that are wanted of a variable. `rows` is a number, whatever axis it is of; several leading axes
-        have them now and then, or none.
+        have them now and then.
         """
         found = list(self.wanted.get(variable.name, ()))
         if variable.name == self.space.rows:
@@ -303,10 +304,10 @@ class _Search:
 
 
 def _axes(rows: int, several: bool) -> tuple[int, ...]:
-    """Leading axes of so many rows: one, or `several` (none where there is a single row)."""
-    if not several:
+    """Leading axes of so many rows: one, or `several` where the number itself is not what is tried."""
+    if not several or rows <= FEW:
         return (rows,)
-    return () if rows == 1 else (2, rows // 2) if rows % 2 == 0 else (1, rows, 1)
+    return (2, rows // 2) if rows % 2 == 0 else (1, rows, 1)
 
 
 def _numbers(chosen: Assignment) -> set[int]:
