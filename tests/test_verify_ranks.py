@@ -59,7 +59,8 @@ def test_what_must_be_equal_on_all_ranks_is(rule: str) -> None:
     claim = shipped()[rule]
     guards = tuple(g for g in claim.op.requires if getattr(g, "op", "") != "replicated")
     free = evolve(claim, op=evolve(claim.op, requires=guards))
-    outcomes = {tried(c, 2).outcome for c in ranked_claims(free, [2]) if c.way == "moved"}
+    count = 6  # an upper bound of scales is none in a third of the cases
+    outcomes = {tried(c, count).outcome for c in ranked_claims(free, [2]) if c.way == "moved"}
     guarded = rule.split(".")[1] in ("sp_first", "sp_block", "gather_quant_static", "gather_quant_token")
     assert outcomes == ({"failed"} if guarded else {"passed"})
 
