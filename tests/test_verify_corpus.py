@@ -11,6 +11,7 @@ from collections import Counter
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,20 @@ def told(found: list[Finding]) -> str:
     return "\n".join(f"{f.check} {f.subject}: {f.outcome} {f.code or ''} {f.reason}" for f in found)
 
 
-@pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
+MISSED = {  # "Limits" of docs/verify.md
+    "dynamic_reciprocal_of_the_tensor": "only `perturbed` sees it: a tensor has one scale, and few ties at it",
+    "first_head_only": "not run: the reference is opaque, so that what differs is not called wrong",
+}
+
+
+def marked(path: Path) -> Any:
+    """A file, expected to fail where the stage that it states does not reject it."""
+    missed = MISSED.get(path.stem)
+    marks = () if missed is None else pytest.mark.xfail(reason=missed, strict=True)
+    return pytest.param(path, id=path.stem, marks=marks)
+
+
+@pytest.mark.parametrize("path", map(marked, WRONG))
 def test_wrong_file(path: Path) -> None:
     check, code = stated(path)
     if check == "check":
