@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,6 +42,19 @@ def compiles_anew() -> Iterator[None]:
 
     with capture.no_caches():
         yield
+
+
+@pytest.fixture
+def files_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], Path]:
+    """Makes files, by name, in an empty folder that the test runs in, and gives the folder."""
+
+    def make(files: dict[str, str]) -> Path:
+        monkeypatch.chdir(tmp_path)
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        return tmp_path
+
+    return make
 
 
 @cache

@@ -7,7 +7,7 @@ import copy
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,10 +111,8 @@ rule gpu_by_reciprocal(x: lowp[*B, D], s: f32[1]):
 
 
 @pytest.fixture
-def gpu_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "on_gpu.rw").write_text(GPU_RULES)
-    return tmp_path
+def gpu_rules(files_here: Callable[[dict[str, str]], Path]) -> Path:
+    return files_here({"on_gpu.rw": GPU_RULES})
 
 
 def _findings(packs: tuple[str, ...], *only: str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,8 @@ EDIT = "2.0 -> 4.0"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "faults.rw").write_text(RULES)
-    return tmp_path
+def folder(files_here: Callable[[dict[str, str]], Path]) -> Path:
+    return files_here({"faults.rw": RULES})
 
 
 def any_literal() -> Program:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,8 @@ op far_away(x: lowp[*B, D]) -> lowp[*B, D]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "wrong.rw").write_text(WRONG)
-    (tmp_path / "elsewhere.rw").write_text(ELSEWHERE)
-    return tmp_path
+def folder(files_here: Callable[[dict[str, str]], Path]) -> Path:
+    return files_here({"wrong.rw": WRONG, "elsewhere.rw": ELSEWHERE})
 
 
 def verify(*args: str) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,10 +33,8 @@ rule placed_by_reciprocal(x: lowp[*B, D], s: f32[1]):
 
 
 @pytest.fixture
-def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "placed.rw").write_text(RULES)
-    return tmp_path
+def rules(files_here: Callable[[dict[str, str]], Path]) -> Path:
+    return files_here({"placed.rw": RULES})
 
 
 def verify(*args: str) -> Result:

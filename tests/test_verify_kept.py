@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,10 +34,8 @@ CHECK = "rare.rare_window:equal"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "rare.rw").write_text(RARE)
-    return tmp_path
+def folder(files_here: Callable[[dict[str, str]], Path]) -> Path:
+    return files_here({"rare.rw": RARE})
 
 
 @pytest.fixture(scope="module")
